@@ -1,0 +1,119 @@
+#include "merge_flags.h"
+
+#include <cstdlib>
+
+#include "terminal.h"
+
+namespace mergepipe::cli {
+namespace {
+
+Result<uint64_t> SeedOf(const std::string& text) {
+  char* end = nullptr;
+  const unsigned long long seed = std::strtoull(text.c_str(), &end, 10);
+  if (text.empty() || *end != '\0' || text[0] == '-')
+    return Fail(Code::kUsage, "--seed " + text + " is no whole number");
+  return static_cast<uint64_t>(seed);
+}
+
+// RECIPE OUT, or with a recipe in flags OUT alone.
+Result<void> TakePositionals(const Arguments& arguments, bool needs_output, MergeRequest& request) {
+  const std::string first = arguments.Get("RECIPE");
+  const std::string second = arguments.Get("OUT");
+  if (!request.flags) {
+    if (first.empty())
+      return Fail(Code::kUsage,
+                  "RECIPE is missing; give a mergekit YAML file, or --base, --method and --expert");
+    if (second.empty() && needs_output) return Fail(Code::kUsage, "OUT is missing; name the folder to make");
+    request.recipe_path = first;
+    request.output = second;
+    return {};
+  }
+  if (!second.empty())
+    return Fail(Code::kUsage, "a recipe file and --base/--method/--expert exclude each other: '" + first +
+                                  "' was given beside the flags");
+  if (first.empty() && needs_output) return Fail(Code::kUsage, "OUT is missing; name the folder to make");
+  if (request.flags->method.empty()) return Fail(Code::kUsage, "--method is missing");
+  if (request.flags->experts.empty())
+    return Fail(Code::kUsage, "--expert is missing; give it once for each model");
+  request.output = first;
+  return {};
+}
+
+}  // namespace
+
+std::vector<FlagSpec> MergeFlags() {
+  std::vector<FlagSpec> flags = {
+      {.name = "--base",
+       .value = "MODEL",
+       .help = "without a recipe file: the base model",
+       .environment = ""},
+      {.name = "--method",
+       .value = "NAME",
+       .help = "without a recipe file: the merge method (see mergepipe methods)",
+       .environment = ""},
+      {.name = "--expert",
+       .value = "MODEL[:WEIGHT]",
+       .help = "without a recipe file: a model to merge; give it once for each",
+       .environment = "",
+       .repeated = true},
+      {.name = "--set",
+       .value = "KEY=VALUE",
+       .help = "without a recipe file: a parameter of the whole merge",
+       .environment = "",
+       .repeated = true},
+      {.name = "--block-size",
+       .value = "SIZE",
+       .help = "unit of access, a power of two from 16KiB to 64MiB; default 1MiB",
+       .environment = "MERGEPIPE_BLOCK_SIZE"},
+      {.name = "--seed",
+       .value = "N",
+       .help = "seed of the methods that drop at random; default 0",
+       .environment = "MERGEPIPE_SEED"},
+      {.name = "--missing",
+       .value = "base|error",
+       .help = "what a tensor is that a model lacks: the base's, or an error (default)",
+       .environment = ""},
+      {.name = "--allow-nonfinite",
+       .value = "",
+       .help = "go on where values are NaN or infinite",
+       .environment = ""},
+      {.name = "--force", .value = "", .help = "replace an existing output", .environment = ""},
+  };
+  for (FlagSpec& flag : CommonFlags())
+    flags.push_back(std::move(flag));
+  return flags;
+}
+
+Result<MergeRequest> MergeRequestOf(const Arguments& arguments, bool needs_output) {
+  MergeRequest request;
+  if (arguments.Has("--base") || arguments.Has("--method") || arguments.Has("--expert") ||
+      arguments.Has("--set")) {
+    request.flags = FlagRecipe{arguments.Get("--base"), arguments.Get("--method"), arguments.All("--expert"),
+                               arguments.All("--set")};
+  }
+  auto taken = TakePositionals(arguments, needs_output, request);
+  if (!taken) return Fail(std::move(taken).error());
+  if (arguments.Has("--block-size")) {
+    auto bytes = ParseByteCount(arguments.Get("--block-size"));
+    if (!bytes) return Fail(Code::kUsage, "--block-size: " + bytes.error().message);
+    request.block_bytes = *bytes;
+  }
+  if (arguments.Has("--seed")) {
+    auto seed = SeedOf(arguments.Get("--seed"));
+    if (!seed) return Fail(std::move(seed).error());
+    request.seed = *seed;
+  }
+  const std::string missing = arguments.Has("--missing") ? arguments.Get("--missing") : "error";
+  if (missing != "base" && missing != "error")
+    return Fail(Code::kUsage, "--missing " + missing + " is neither base nor error");
+  request.missing_is_base = missing == "base";
+  request.allow_nonfinite = arguments.Has("--allow-nonfinite");
+  request.force = arguments.Has("--force");
+  request.resume = arguments.Has("--resume");
+  auto options = RunOptionsOf(arguments);
+  if (!options) return Fail(std::move(options).error());
+  request.run = std::move(*options);
+  return request;
+}
+
+}  // namespace mergepipe::cli

@@ -1,0 +1,126 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "command.h"
+#include "terminal.h"
+
+namespace mergepipe::cli {
+namespace {
+
+constexpr const char* kAllStatuses =
+    "exit status: 0 done; 1 failed while running; 2 the request or an input is wrong, nothing was published; "
+    "3 verification found a\n"
+    "difference; 75 failed midway for a reason that may pass, try again; 130 and 143 interrupted, continue "
+    "with --resume";
+
+std::string Footer(const Command& command) {
+  std::string text = "\nexamples:\n";
+  for (const std::string& example : command.examples)
+    text += "  " + example + "\n";
+  return text + "\nexit status:\n" + command.exit_statuses;
+}
+
+// What CLI11 fills while it parses.
+struct Parsed {
+  const Command* command = nullptr;
+  CLI::App* app = nullptr;
+  std::map<std::string, std::string> positionals;
+  std::map<std::string, std::vector<std::string>> values;
+  std::map<std::string, bool> switches;
+};
+
+void AddFlag(const FlagSpec& flag, Parsed& parsed) {
+  if (flag.value.empty()) {
+    parsed.app->add_flag(flag.name, parsed.switches[flag.name], flag.help);
+    return;
+  }
+  const std::string help =
+      flag.environment.empty() ? flag.help : flag.help + " (or " + flag.environment + ")";
+  CLI::Option* option = parsed.app->add_option(flag.name, parsed.values[flag.name], help);
+  option->type_name(flag.value)->type_size(1)->expected(1);
+  option->multi_option_policy(flag.repeated ? CLI::MultiOptionPolicy::TakeAll
+                                            : CLI::MultiOptionPolicy::TakeLast);
+  option->allow_extra_args(false);
+  if (!flag.environment.empty()) option->envname(flag.environment);
+}
+
+void AddCommand(CLI::App& app, const Command& command, Parsed& parsed) {
+  parsed.command = &command;
+  parsed.app = app.add_subcommand(command.name, command.summary);
+  for (const PositionalSpec& positional : command.positionals) {
+    CLI::Option* option =
+        parsed.app->add_option(positional.name, parsed.positionals[positional.name], positional.help);
+    option->type_name("")->required(positional.required);
+  }
+  for (const FlagSpec& flag : command.flags)
+    AddFlag(flag, parsed);
+  parsed.app->footer(Footer(command));
+}
+
+Arguments ArgumentsOf(const Parsed& parsed) {
+  Arguments arguments;
+  for (const auto& [name, values] : parsed.values) {
+    if (!values.empty()) arguments.values[name] = values;
+  }
+  for (const auto& [name, word] : parsed.positionals) {
+    if (!word.empty()) arguments.values[name] = {word};
+  }
+  for (const auto& [name, set] : parsed.switches) {
+    if (set) arguments.values[name] = {"1"};
+  }
+  return arguments;
+}
+
+// Edit distance would need the library's internals; a shared start is what mistyped commands have.
+std::string NearestCommand(const std::vector<const Command*>& commands, const std::string& word) {
+  for (const Command* command : commands) {
+    size_t same = 0;
+    while (same < word.size() && same < command->name.size() && word[same] == command->name[same])
+      ++same;
+    if (same >= 2) return " (did you mean '" + command->name + "'?)";
+  }
+  return "";
+}
+
+int ReportUsage(const std::vector<const Command*>& commands, const CLI::ParseError& error, int argc,
+                char** argv) {
+  const bool json =
+      std::any_of(argv + 1, argv + argc, [](const char* word) { return std::strcmp(word, "--json") == 0; });
+  std::string message = error.what();
+  const bool known = argc > 1 && std::any_of(commands.begin(), commands.end(),
+                                             [&](const Command* c) { return c->name == argv[1]; });
+  if (argc > 1 && !known && argv[1][0] != '-')
+    message = std::string("there is no command '") + argv[1] + "'" + NearestCommand(commands, argv[1]) +
+              "; see mergepipe --help";
+  return Report(Error{Code::kUsage, message, {}}, json);
+}
+
+}  // namespace
+
+int RunCommandLine(const std::vector<const Command*>& commands, int argc, char** argv) {
+  CLI::App app(
+      "mergepipe merges language-model checkpoints: in bounded memory, all or nothing, replayable byte for "
+      "byte.",
+      "mergepipe");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("mergepipe ") + Version());
+  app.footer(std::string("\n") + kAllStatuses);
+  std::vector<Parsed> parsed(commands.size());
+  for (size_t i = 0; i < commands.size(); ++i)
+    AddCommand(app, *commands[i], parsed[i]);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& done) {  // help and version
+    return app.exit(done) == 0 ? 0 : 2;
+  } catch (const CLI::ParseError& error) {
+    return ReportUsage(commands, error, argc, argv);
+  }
+  for (const Parsed& p : parsed) {
+    if (p.app->parsed()) return p.command->run(ArgumentsOf(p));
+  }
+  return 2;
+}
+
+}  // namespace mergepipe::cli

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mergepipe/result.h"
+
+namespace mergepipe {
+
+/// The library's version, "0.1.0".
+const char* Version();
+
+/// State of a long work, for a progress line.
+struct Progress {
+  uint64_t done_bytes = 0;
+  uint64_t total_bytes = 0;
+  double seconds = 0;  ///< since the first byte
+};
+
+/// What every command takes. Functions of this header never print and never abort; the callback and the flag
+/// may be null.
+struct RunOptions {
+  size_t threads = 0;         ///< that compute at once; 0: as many as the processor has
+  uint64_t memory_bytes = 0;  ///< for buffers; 0: the smaller of 2 GiB and a quarter of the RAM
+  const std::atomic<int>* stop_signal =
+      nullptr;  ///< a signal number other than 0 stops the work at the next item
+  std::function<void(const Progress&)> on_progress;  ///< called some times a second from one thread
+};
+
+/// A merge described by flags instead of YAML.
+struct FlagRecipe {
+  std::string base;
+  std::string method;
+  std::vector<std::string> experts;   ///< "PATH" or "PATH:WEIGHT"
+  std::vector<std::string> settings;  ///< "key=value"
+};
+
+/// What to merge. Either `recipe_path` or `flags` is given.
+struct MergeRequest {
+  std::string recipe_path;
+  std::optional<FlagRecipe> flags;
+  std::string output;
+  uint64_t block_bytes = 1u << 20;  ///< unit of access: a power of two from 16 KiB to 64 MiB
+  uint64_t seed = 0;                ///< of the methods that drop at random
+  bool force = false;               ///< replace an existing output
+  bool resume = false;              ///< continue an interrupted run
+  bool allow_nonfinite = false;     ///< go on where values are NaN or infinite
+  bool missing_is_base = false;     ///< a model that lacks a tensor counts as equal to the base there
+  RunOptions run;
+};
+
+/// What a command found: one JSON object (documented in docs/cli.md) and a text for people.
+struct Report {
+  std::string json;
+  std::string text;
+  std::vector<std::string> warnings;  ///< one line each, in the JSON too
+};
+
+/// Executes a recipe and publishes request.output. Fails with kUsage, kInvalidInput, kUnsupported or kNoSpace
+/// before anything is published, with kIo, kTransient or kInterrupted midway.
+Result<Report> Merge(const MergeRequest& request);
+
+/// Tells what Merge would read, write and need, from headers alone. `output` may be empty.
+Result<Report> PlanMerge(const MergeRequest& request);
+
+/// Lists a checkpoint's tensors, dtypes and shapes, and the health of its files.
+Result<Report> Inspect(const std::string& model);
+
+/// Compares two checkpoints tensor by tensor; `a` is the reference. With `base` also relative to the update a
+/// − base.
+Result<Report> Diff(const std::string& a, const std::string& b, const std::string& base,
+                    const RunOptions& options);
+
+/// The outcome of Verify: a difference is no failure to run.
+struct VerifyOutcome {
+  bool ok = false;
+  Report report;
+};
+/// Re-reads an output and compares it with its manifest.
+Result<VerifyOutcome> Verify(const std::string& output, const RunOptions& options);
+
+/// Executes the merge of a manifest again into request.output and demands the same bytes. Only output, force
+/// and run of the request are used. Fails with kInvalidInput, naming it, when an input has changed.
+Result<Report> Replay(const std::string& manifest_folder, const MergeRequest& request);
+
+/// Reads a byte count ("256MiB", "1.5 GB", "4096"). Fails with kUsage.
+Result<uint64_t> ParseByteCount(const std::string& text);
+
+/// An error as one JSON object: {"error": {"kind", "message", "faults"}}.
+std::string ErrorJson(const Error& error);
+
+/// A byte count for people: "1.50 MiB".
+std::string ByteCountText(uint64_t bytes);
+
+/// Names, summaries and parameters of the merge methods, for help texts.
+std::string MethodsText();
+/// The same as one JSON object.
+std::string MethodsJson();
+
+}  // namespace mergepipe

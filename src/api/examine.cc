@@ -1,0 +1,113 @@
+#include "api/session.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "executor/diff_scan.h"
+#include "executor/verify_scan.h"
+#include "format/checkpoint.h"
+#include "mergepipe/mergepipe.h"
+#include "methods/method.h"
+#include "report/verify_report.h"
+#include "txn/manifest.h"
+
+namespace mergepipe {
+
+const char* Version() {
+  return MERGEPIPE_VERSION;
+}
+
+Result<uint64_t> ParseByteCount(const std::string& text) {
+  return ParseBytes(text);
+}
+
+std::string ByteCountText(uint64_t bytes) {
+  return HumanBytes(bytes);
+}
+
+std::string ErrorJson(const Error& error) {
+  return Json{
+      {"error", {{"kind", CodeName(error.code)}, {"message", error.message}, {"faults", error.faults}}}}
+      .dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string MethodsText() {
+  std::string text;
+  for (const Method* method : AllMethods()) {
+    text += Format("  {:<16} {}\n", method->name, method->summary);
+    for (const ParamSpec& spec : method->params) {
+      const std::string fallback = spec.default_value ? Format("default {}", *spec.default_value)
+                                   : spec.required    ? "required"
+                                                      : "optional";
+      text += Format("      {:<12} {}{} ({})\n", spec.name, spec.per_model ? "per model: " : "", spec.doc,
+                     fallback);
+    }
+  }
+  return text;
+}
+
+std::string MethodsJson() {
+  Json methods = Json::array();
+  for (const Method* method : AllMethods()) {
+    Json params = Json::array();
+    for (const ParamSpec& spec : method->params) {
+      params.push_back({{"name", spec.name},
+                        {"per_model", spec.per_model},
+                        {"required", spec.required},
+                        {"default", spec.default_value ? Json(*spec.default_value) : Json()},
+                        {"doc", spec.doc}});
+    }
+    methods.push_back({{"name", method->name},
+                       {"summary", method->summary},
+                       {"paper", method->paper},
+                       {"formula", method->formula},
+                       {"parameters", params}});
+  }
+  return Json{{"methods", methods}}.dump();
+}
+
+Result<Report> Inspect(const std::string& model) {
+  Ledger ledger;
+  const auto checkpoint = MP_TRY(Checkpoint::Open(model, model, ledger));
+  const Json json = MP_TRY(InspectReportJson(*checkpoint, model));
+  return Report{json.dump(), MP_TRY(InspectReportText(*checkpoint)), checkpoint->notes()};
+}
+
+Result<Report> Diff(const std::string& a, const std::string& b, const std::string& base,
+                    const RunOptions& options) {
+  Ledger ledger;
+  const auto first = MP_TRY(Checkpoint::Open(a, a, ledger));
+  const auto second = MP_TRY(Checkpoint::Open(b, b, ledger));
+  std::unique_ptr<Checkpoint> reference;
+  if (!base.empty()) reference = MP_TRY(Checkpoint::Open(base, base, ledger));
+  const kernels::Kernels* kernels = MP_TRY(KernelsFromEnvironment());
+  ProgressCounters progress;
+  const ProgressReporter reporter(options, progress);
+  const DiffFindings findings = MP_TRY(ScanDifference(*first, *second, reference.get(), *kernels,
+                                                      ThreadsOf(options), options.stop_signal, progress));
+  Json json = DiffReportJson(findings, reference != nullptr);
+  json["a"] = a;
+  json["b"] = b;
+  json["base"] = base.empty() ? Json() : Json(base);
+  return Report{json.dump(), DiffReportText(findings, reference != nullptr), {}};
+}
+
+Result<VerifyOutcome> Verify(const std::string& output, const RunOptions& options) {
+  auto manifest = ReadManifest(output);
+  if (!manifest && manifest.error().code == Code::kDifference) {
+    const VerifyFindings changed{.differences = {{kManifestName, manifest.error().message, "", 0, 0}},
+                                 .notes = {}};
+    return VerifyOutcome{false,
+                         {VerifyReportJson(output, {{"root_digest", nullptr}}, changed).dump(),
+                          VerifyReportText(output, changed),
+                          {}}};
+  }
+  if (!manifest) return Fail(std::move(manifest).error());
+  ProgressCounters progress;
+  const ProgressReporter reporter(options, progress);
+  const VerifyFindings findings =
+      MP_TRY(ScanAgainstManifest(output, *manifest, ThreadsOf(options), options.stop_signal, progress));
+  return VerifyOutcome{findings.differences.empty(),
+                       {VerifyReportJson(output, *manifest, findings).dump(),
+                        VerifyReportText(output, findings), findings.notes}};
+}
+
+}  // namespace mergepipe

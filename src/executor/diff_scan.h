@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "executor/progress.h"
+#include "format/checkpoint.h"
+#include "kernels/kernels.h"
+#include "mergepipe/result.h"
+
+namespace mergepipe {
+
+/// How two stored tensors of one name differ. Norms are over all elements, in float64.
+struct TensorDifference {
+  std::string name;
+  uint64_t elements = 0;
+  uint64_t differing_elements = 0;
+  double max_abs = 0;          ///< of a − b; 0 for types that are compared by their bytes
+  double difference_norm = 0;  ///< ‖a − b‖₂
+  double weight_norm = 0;      ///< ‖a‖₂
+  double update_norm = 0;      ///< ‖a − base‖₂, where a base is given
+  std::string note;            ///< why values were not compared, else ""
+};
+
+struct DiffFindings {
+  std::vector<TensorDifference> tensors;  ///< in order of name
+  std::vector<std::string> only_in_a, only_in_b, missing_in_base;
+};
+
+/// Compares b with a (the reference), tensor by tensor; `base` may be null.
+Result<DiffFindings> ScanDifference(const Checkpoint& a, const Checkpoint& b, const Checkpoint* base,
+                                    const kernels::Kernels& kernels, size_t threads,
+                                    const std::atomic<int>* stop_signal, ProgressCounters& progress);
+
+}  // namespace mergepipe

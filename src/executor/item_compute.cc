@@ -1,0 +1,218 @@
+#include "executor/item_compute.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace mergepipe {
+
+/// The loops of ItemCompute in one work type.
+template <typename T>
+class ItemCompute::Typed {
+ public:
+  Typed(const ItemCompute& owner, TileMemory& memory) : o_(owner), loops_(owner.kernels_.template Of<T>()) {
+    const size_t tiles = o_.tensor_.inputs.size() + 5;
+    memory.storage.resize(std::max(memory.storage.size(), tiles * kTileElements));
+    T* next = reinterpret_cast<T*>(memory.storage.data());
+    const auto take = [&] { return std::exchange(next, next + kTileElements); };
+    base_ = take();
+    out_ = take();
+    for (T*& scratch : scratch_)
+      scratch = take();
+    spare_ = take();
+    for (size_t i = 0; i < o_.tensor_.inputs.size(); ++i)
+      inputs_.push_back(take());
+  }
+
+  void AddStatistics(const ItemData& item, StatisticsCollector& collector,
+                     StatisticsCollector::Scratch& scratch) {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (!collector.WantsInput(i)) continue;
+      ForTiles(item, [&](uint64_t at, size_t n) {
+        LoadBase(item, at, n);
+        LoadInput(item, i, at, n);
+        collector.AddInput(scratch, i, inputs_[i], n, item.first + at, loops_);
+      });
+      collector.MergeInput(scratch, i);
+    }
+    if (!collector.WantsTiles()) return;
+    ForTiles(item, [&](uint64_t at, size_t n) {
+      LoadAll(item, at, n);
+      for (T* input : inputs_)
+        ReplaceNonFinite(input, n);
+      collector.AddTile(scratch, inputs_, n, loops_);
+    });
+    collector.MergeTiles(scratch);
+  }
+
+  std::vector<uint64_t> CountEquals(const ItemData& item, const TensorStatistics& statistics) {
+    std::vector<uint64_t> equals(inputs_.size(), 0);
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (!CutsAmongEquals(statistics.thresholds[i])) continue;
+      ForTiles(item, [&](uint64_t at, size_t n) {
+        LoadBase(item, at, n);
+        LoadInput(item, i, at, n);
+        equals[i] += loops_.count_equal(inputs_[i], n, statistics.thresholds[i].key);
+      });
+    }
+    return equals;
+  }
+
+  std::optional<NonFinite> Apply(const ItemData& item, const Constants& constants,
+                                 const TensorStatistics& statistics, std::vector<uint64_t>& equals_left,
+                                 std::byte* out) {
+    std::optional<NonFinite> bad;
+    ForTiles(item, [&](uint64_t at, size_t n) {
+      LoadAll(item, at, n);
+      for (size_t i = 0; i < inputs_.size(); ++i)
+        Sparsify(i, constants, statistics, equals_left, item.first + at, n);
+      Tile<T> tile{.n = n,
+                   .base = base_,
+                   .inputs = inputs_,
+                   .out = out_,
+                   .scratch = {scratch_[0], scratch_[1]},
+                   .loops = &loops_};
+      Run(constants, tile);
+      if (!loops_.all_finite(base_, n)) RestoreShared(item, at, n);
+      std::byte* stored = out + at * DTypeBytes(o_.tensor_.dtype);
+      loops_.narrow(o_.tensor_.dtype, out_, stored, n);
+      if (!bad) bad = FindMade(stored, item.first + at, n);
+    });
+    return bad;
+  }
+
+  std::optional<NonFinite> FindNonFinite(const ItemData& item) {
+    std::optional<NonFinite> bad;
+    ForTiles(item, [&](uint64_t at, size_t n) {
+      for (size_t s = 0; s < item.sources.size() && !bad; ++s) {
+        const std::byte* stored = item.sources[s] + at * DTypeBytes(o_.dtypes_[s]);
+        if (loops_.all_stored_finite(o_.dtypes_[s], stored, n)) continue;
+        Load(item, s, at, n, spare_);
+        for (size_t k = 0; k < n && !bad; ++k) {
+          if (!std::isfinite(spare_[k]) && !IsSharedInfinity(item, at + k, spare_[k]))
+            bad = NonFinite{s, item.first + at + k};
+        }
+      }
+    });
+    return bad;
+  }
+
+ private:
+  template <typename Body>
+  void ForTiles(const ItemData& item, Body body) const {
+    for (uint64_t at = 0; at < item.count; at += o_.tile_elements_)
+      body(at, static_cast<size_t>(std::min(o_.tile_elements_, item.count - at)));
+  }
+
+  void Load(const ItemData& item, size_t source, uint64_t at, size_t n, T* out) const {
+    loops_.widen(o_.dtypes_[source], item.sources[source] + at * DTypeBytes(o_.dtypes_[source]), out, n);
+  }
+  void LoadBase(const ItemData& item, uint64_t at, size_t n) { Load(item, 0, at, n, base_); }
+
+  void LoadInput(const ItemData& item, size_t input, uint64_t at, size_t n) {
+    if (o_.merge_.method->domain == Domain::kValues)
+      return Load(item, o_.tensor_.inputs[input], at, n, inputs_[input]);
+    Load(item, o_.tensor_.inputs[input], at, n, spare_);
+    loops_.subtract(spare_, base_, inputs_[input], n);
+  }
+
+  void LoadAll(const ItemData& item, uint64_t at, size_t n) {
+    LoadBase(item, at, n);
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      LoadInput(item, i, at, n);
+  }
+
+  void Sparsify(size_t input, const Constants& constants, const TensorStatistics& statistics,
+                std::vector<uint64_t>& equals_left, uint64_t first, size_t n) {
+    if (o_.tensor_.request.keep.empty()) return;
+    KeepElements(o_.tensor_.request.keep[input], statistics.thresholds[input], &equals_left[input],
+                 inputs_[input], n, first, loops_);
+    if (!constants.rescale.empty() && constants.rescale[input] != 1)
+      loops_.scale(inputs_[input], static_cast<T>(constants.rescale[input]), n);
+  }
+
+  void Run(const Constants& constants, Tile<float>& tile) const {
+    o_.merge_.method->apply32(constants, tile);
+  }
+  void Run(const Constants& constants, Tile<double>& tile) const {
+    o_.merge_.method->apply64(constants, tile);
+  }
+
+  // An infinity of the base (a mask in a buffer, say) that all inputs share is no number to compute with: it
+  // stays.
+  void RestoreShared(const ItemData& item, uint64_t at, size_t n) {
+    for (size_t k = 0; k < n; ++k) {
+      if (std::isinf(base_[k]) && IsSharedInfinity(item, at + k, base_[k])) out_[k] = base_[k];
+    }
+  }
+
+  bool IsSharedInfinity(const ItemData& item, uint64_t at, T value) const {
+    if (!std::isinf(value)) return false;
+    for (size_t s = 0; s < item.sources.size(); ++s) {
+      T other;
+      Load(item, s, at, 1, &other);
+      if (other != value) return false;
+    }
+    return true;
+  }
+
+  void ReplaceNonFinite(T* values, size_t n) const {
+    if (loops_.all_finite(values, n)) return;
+    for (size_t k = 0; k < n; ++k) {
+      if (!std::isfinite(values[k])) values[k] = T{0};
+    }
+  }
+
+  // Rounding to a 16-bit type can make an infinity too, so the stored values are looked at.
+  std::optional<NonFinite> FindMade(const std::byte* stored, uint64_t first, size_t n) {
+    if (loops_.all_stored_finite(o_.tensor_.dtype, stored, n)) return std::nullopt;
+    loops_.widen(o_.tensor_.dtype, stored, spare_, n);
+    for (size_t k = 0; k < n; ++k) {
+      if (!std::isfinite(spare_[k]) && std::isfinite(base_[k])) return NonFinite{std::nullopt, first + k};
+    }
+    return std::nullopt;
+  }
+
+  const ItemCompute& o_;
+  const kernels::Loops<T>& loops_;
+  T *base_, *out_, *spare_;
+  T* scratch_[2];
+  std::vector<T*> inputs_;
+};
+
+ItemCompute::ItemCompute(const ResolvedMerge& merge, const ResolvedTensor& tensor,
+                         const kernels::Kernels& kernels)
+    : merge_(merge), tensor_(tensor), kernels_(kernels), wide_(false) {
+  for (const TensorSource& source : tensor.sources) {
+    dtypes_.push_back(merge.models[source.model].checkpoint->entry(source.place).dtype);
+    wide_ = wide_ || dtypes_.back() == DType::kF64;
+  }
+  tile_elements_ = std::min(kTileElements, kLeafBytes / DTypeBytes(dtypes_[0]));
+}
+
+void ItemCompute::AddStatistics(const ItemData& item, StatisticsCollector& collector,
+                                StatisticsCollector::Scratch& scratch, TileMemory& memory) const {
+  if (wide_) return Typed<double>(*this, memory).AddStatistics(item, collector, scratch);
+  Typed<float>(*this, memory).AddStatistics(item, collector, scratch);
+}
+
+std::vector<uint64_t> ItemCompute::CountEquals(const ItemData& item, const TensorStatistics& statistics,
+                                               TileMemory& memory) const {
+  return wide_ ? Typed<double>(*this, memory).CountEquals(item, statistics)
+               : Typed<float>(*this, memory).CountEquals(item, statistics);
+}
+
+std::optional<NonFinite> ItemCompute::Apply(const ItemData& item, const Constants& constants,
+                                            const TensorStatistics& statistics,
+                                            std::vector<uint64_t>& equals_left, std::byte* out,
+                                            TileMemory& memory) const {
+  return wide_ ? Typed<double>(*this, memory).Apply(item, constants, statistics, equals_left, out)
+               : Typed<float>(*this, memory).Apply(item, constants, statistics, equals_left, out);
+}
+
+std::optional<NonFinite> ItemCompute::FindNonFinite(const ItemData& item, TileMemory& memory) const {
+  return wide_ ? Typed<double>(*this, memory).FindNonFinite(item)
+               : Typed<float>(*this, memory).FindNonFinite(item);
+}
+
+}  // namespace mergepipe

@@ -1,0 +1,348 @@
+// The body of every target: included once per instruction set by target_*.cc, compiled with that set's flags,
+// and vectorised by the compiler. Everything has internal linkage and nothing from the standard library with
+// code of its own is included, so that no instruction of a wider set can leak into other files.
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+
+namespace mergepipe::kernels {
+namespace {
+
+inline uint32_t Bits(float x) {
+  return __builtin_bit_cast(uint32_t, x);
+}
+inline uint64_t Bits(double x) {
+  return __builtin_bit_cast(uint64_t, x);
+}
+inline float FloatOf(uint32_t bits) {
+  return __builtin_bit_cast(float, bits);
+}
+
+// --- stored types
+// -------------------------------------------------------------------------------------------
+
+inline float FromBf16(uint16_t stored) {
+  return FloatOf(static_cast<uint32_t>(stored) << 16);
+}
+
+inline uint16_t ToBf16(float x) {
+  const uint32_t bits = Bits(x);
+  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  // A NaN keeps its upper bits; one whose payload lies in the lower half only is made quiet instead of an
+  // infinity.
+  const uint32_t upper = bits >> 16;
+  const uint32_t nan = (upper & 0x7fu) != 0 ? upper : upper | 0x40u;
+  return static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+}
+
+inline float FromF16(uint16_t stored) {
+  constexpr uint32_t kRebias = (127u - 15u) << 23;
+  const uint32_t sign = (static_cast<uint32_t>(stored) & 0x8000u) << 16;
+  const uint32_t magnitude = (static_cast<uint32_t>(stored) & 0x7fffu) << 13;
+  const uint32_t normal = magnitude + kRebias;
+  const uint32_t special = magnitude + 2 * kRebias;  // infinity and NaN: exponent 31 becomes 255
+  // Subnormal: 2^-14 * (1 + m) - 2^-14, exact in float32.
+  const uint32_t subnormal = Bits(FloatOf(magnitude + (113u << 23)) - FloatOf(113u << 23));
+  const uint32_t finite = magnitude < (1u << 23) ? subnormal : normal;
+  return FloatOf(sign | (magnitude >= (31u << 23) ? special : finite));
+}
+
+inline uint16_t ToF16(float x) {
+  const uint32_t bits = Bits(x);
+  const uint32_t sign = (bits >> 16) & 0x8000u;
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  const uint32_t normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - ((127u - 15u) << 23)) >> 13;
+  // Below 2^-14 the addition of 0.5 rounds at the last bit of a subnormal.
+  const uint32_t subnormal = Bits(FloatOf(magnitude) + 0.5f) - Bits(0.5f);
+  const uint32_t payload = (magnitude >> 13) & 0x3ffu;
+  const uint32_t nan = 0x7c00u | (payload != 0 ? payload : 0x200u);
+  uint32_t out = magnitude < (113u << 23) ? subnormal : normal;
+  out = magnitude >= 0x477ff000u ? 0x7c00u : out;  // 65520 and more round to infinity
+  out = magnitude > 0x7f800000u ? nan : out;
+  return static_cast<uint16_t>(sign | out);
+}
+
+// float64 to float32 rounded to odd: a second rounding to 16 bits then rounds as if it were the only one.
+inline float ToOdd(double x) {
+  const float nearest = static_cast<float>(x);
+  const double back = static_cast<double>(nearest);
+  if (back == x || x != x) return nearest;
+  uint32_t bits = Bits(nearest);
+  if (__builtin_fabs(back) > __builtin_fabs(x)) --bits;
+  return FloatOf(bits | 1u);
+}
+
+template <typename T>
+float Single(T x);
+template <>
+inline float Single(float x) {
+  return x;
+}
+template <>
+inline float Single(double x) {
+  return ToOdd(x);
+}
+
+template <typename T, typename Stored, typename From>
+inline void WidenLoop(const void* stored, T* __restrict out, size_t n, From from) {
+  const auto* __restrict in = static_cast<const Stored*>(stored);
+  for (size_t i = 0; i < n; ++i) {
+    Stored value;
+    __builtin_memcpy(&value, in + i, sizeof value);
+    out[i] = static_cast<T>(from(value));
+  }
+}
+
+template <typename T>
+void Widen(DType dtype, const void* stored, T* out, size_t n) {
+  if (dtype == DType::kBF16)
+    return WidenLoop<T, uint16_t>(stored, out, n, [](uint16_t v) { return FromBf16(v); });
+  if (dtype == DType::kF16)
+    return WidenLoop<T, uint16_t>(stored, out, n, [](uint16_t v) { return FromF16(v); });
+  if (dtype == DType::kF32) return WidenLoop<T, float>(stored, out, n, [](float v) { return v; });
+  WidenLoop<T, double>(stored, out, n, [](double v) { return v; });
+}
+
+template <typename T, typename Stored, typename To>
+inline void NarrowLoop(const T* __restrict values, void* stored, size_t n, To to) {
+  auto* __restrict out = static_cast<Stored*>(stored);
+  for (size_t i = 0; i < n; ++i) {
+    const Stored value = to(values[i]);
+    __builtin_memcpy(out + i, &value, sizeof value);
+  }
+}
+
+template <typename T>
+void Narrow(DType dtype, const T* values, void* stored, size_t n) {
+  if (dtype == DType::kBF16)
+    return NarrowLoop<T, uint16_t>(values, stored, n, [](T v) { return ToBf16(Single(v)); });
+  if (dtype == DType::kF16)
+    return NarrowLoop<T, uint16_t>(values, stored, n, [](T v) { return ToF16(Single(v)); });
+  if (dtype == DType::kF32)
+    return NarrowLoop<T, float>(values, stored, n, [](T v) { return static_cast<float>(v); });
+  NarrowLoop<T, double>(values, stored, n, [](T v) { return static_cast<double>(v); });
+}
+
+// --- arithmetic
+// ---------------------------------------------------------------------------------------------
+
+template <typename T>
+void Subtract(const T* __restrict x, const T* __restrict base, T* __restrict delta, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    const T difference = x[i] - base[i];
+    delta[i] = Bits(x[i]) == Bits(base[i]) ? T{0} : difference;
+  }
+}
+
+template <typename T>
+void AddToBase(const T* __restrict base, const T* __restrict mix, T* __restrict out, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    const T sum = base[i] + mix[i];
+    out[i] = mix[i] == T{0} ? base[i] : sum;
+  }
+}
+
+template <typename T>
+void AddScaled(T* __restrict sum, const T* __restrict x, T c, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    const T product = c * x[i];
+    sum[i] += product;
+  }
+}
+
+template <typename T>
+void Scale(T* __restrict x, T c, size_t n) {
+  for (size_t i = 0; i < n; ++i)
+    x[i] *= c;
+}
+
+template <typename T>
+void Divide(T* __restrict x, T c, size_t n) {
+  for (size_t i = 0; i < n; ++i)
+    x[i] /= c;
+}
+
+template <typename T>
+void DivideBy(T* __restrict x, const T* __restrict d, size_t n) {
+  for (size_t i = 0; i < n; ++i)
+    x[i] /= d[i] == T{0} ? T{1} : d[i];
+}
+
+template <typename T>
+void AddAgreeing(const T* __restrict vote, const T* __restrict delta, T w, T* __restrict mix,
+                 T* __restrict weight, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    const T v = w * delta[i];
+    const T toward = vote[i] >= T{0} ? v : -v;  // above 0 when v has the elected sign
+    mix[i] += toward > T{0} ? v : T{0};
+    weight[i] += toward > T{0} ? w : T{0};
+  }
+}
+
+// --- selection
+// ----------------------------------------------------------------------------------------------
+
+template <typename T>
+inline uint32_t KeyOf(T delta) {
+  return Bits(static_cast<float>(delta)) & 0x7fffffffu;
+}
+
+template <typename T>
+void KeepAtLeast(T* __restrict delta, uint32_t min_key, size_t n) {
+  for (size_t i = 0; i < n; ++i)
+    delta[i] = KeyOf(delta[i]) >= min_key ? delta[i] : T{0};
+}
+
+// The finaliser of SplitMix64 over stream + index * golden ratio: counter-based, one multiply chain per
+// element.
+inline uint64_t Mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+template <typename T>
+void KeepRandom(T* __restrict delta, uint64_t stream, uint64_t first_index, float p, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    const uint64_t z = Mix(stream + (first_index + i + 1) * 0x9e3779b97f4a7c15u);
+    const float uniform = static_cast<float>(static_cast<uint32_t>(z >> 40)) * 0x1p-24f;
+    delta[i] = uniform < p ? delta[i] : T{0};
+  }
+}
+
+// --- reductions
+// ---------------------------------------------------------------------------------------------
+
+constexpr uint32_t ExponentMask(float) {
+  return 0x7f800000u;
+}
+constexpr uint64_t ExponentMask(double) {
+  return 0x7ff0000000000000u;
+}
+
+template <typename T>
+bool AllFinite(const T* __restrict x, size_t n) {
+  uint32_t bad = 0;
+  for (size_t i = 0; i < n; ++i)
+    bad |= (Bits(x[i]) & ExponentMask(T{})) == ExponentMask(T{}) ? 1u : 0u;
+  return bad == 0;
+}
+
+template <typename Stored>
+inline bool NoFullExponent(const void* stored, Stored mask, size_t n) {
+  const auto* __restrict in = static_cast<const Stored*>(stored);
+  Stored bad = 0;
+  for (size_t i = 0; i < n; ++i) {
+    Stored value;
+    __builtin_memcpy(&value, in + i, sizeof value);
+    bad = static_cast<Stored>(bad | ((value & mask) == mask ? 1u : 0u));
+  }
+  return bad == 0;
+}
+
+bool AllStoredFinite(DType dtype, const void* stored, size_t n) {
+  if (dtype == DType::kBF16) return NoFullExponent<uint16_t>(stored, 0x7f80, n);
+  if (dtype == DType::kF16) return NoFullExponent<uint16_t>(stored, 0x7c00, n);
+  if (dtype == DType::kF32) return NoFullExponent<uint32_t>(stored, ExponentMask(0.0f), n);
+  return NoFullExponent<uint64_t>(stored, ExponentMask(0.0), n);
+}
+
+constexpr size_t kLanes = 16;
+
+inline double AddLanes(const double* lanes) {
+  double pairs[kLanes];
+  for (size_t i = 0; i < kLanes; ++i)
+    pairs[i] = lanes[i];
+  for (size_t width = kLanes / 2; width > 0; width /= 2) {
+    for (size_t i = 0; i < width; ++i)
+      pairs[i] += pairs[i + width];
+  }
+  return pairs[0];
+}
+
+template <typename T>
+double SumAbs(const T* __restrict x, size_t n) {
+  double lanes[kLanes] = {};
+  const size_t whole = n / kLanes * kLanes;
+  for (size_t i = 0; i < whole; i += kLanes) {
+    for (size_t k = 0; k < kLanes; ++k)
+      lanes[k] += __builtin_fabs(static_cast<double>(x[i + k]));
+  }
+  for (size_t i = whole; i < n; ++i)
+    lanes[i - whole] += __builtin_fabs(static_cast<double>(x[i]));
+  return AddLanes(lanes);
+}
+
+template <typename T>
+double Dot(const T* __restrict x, const T* __restrict y, size_t n) {
+  double lanes[kLanes] = {};
+  const size_t whole = n / kLanes * kLanes;
+  for (size_t i = 0; i < whole; i += kLanes) {
+    for (size_t k = 0; k < kLanes; ++k) {
+      const double product = static_cast<double>(x[i + k]) * static_cast<double>(y[i + k]);
+      lanes[k] += product;
+    }
+  }
+  for (size_t i = whole; i < n; ++i) {
+    const double product = static_cast<double>(x[i]) * static_cast<double>(y[i]);
+    lanes[i - whole] += product;
+  }
+  return AddLanes(lanes);
+}
+
+template <typename T>
+void CountHigh(const T* __restrict delta, size_t n, uint32_t* __restrict counts) {
+  for (size_t i = 0; i < n; ++i)
+    ++counts[KeyOf(delta[i]) >> kLowBits];
+}
+
+template <typename T>
+void AddLow(const T* __restrict delta, size_t n, uint64_t* __restrict sums) {
+  for (size_t i = 0; i < n; ++i) {
+    const uint32_t key = KeyOf(delta[i]);
+    sums[key >> kLowBits] += key & (kLowBuckets - 1);
+  }
+}
+
+template <typename T>
+void CountLow(const T* __restrict delta, size_t n, uint32_t high, uint32_t* __restrict counts) {
+  for (size_t i = 0; i < n; ++i) {
+    const uint32_t key = KeyOf(delta[i]);
+    if (key >> kLowBits == high) ++counts[key & (kLowBuckets - 1)];
+  }
+}
+
+template <typename T>
+size_t CountEqual(const T* __restrict delta, size_t n, uint32_t key) {
+  uint32_t count = 0;
+  for (size_t i = 0; i < n; ++i)
+    count += KeyOf(delta[i]) == key ? 1u : 0u;
+  return count;
+}
+
+template <typename T>
+constexpr Loops<T> MakeLoops() {
+  return {.widen = Widen<T>,
+          .narrow = Narrow<T>,
+          .subtract = Subtract<T>,
+          .add_to_base = AddToBase<T>,
+          .add_scaled = AddScaled<T>,
+          .scale = Scale<T>,
+          .divide = Divide<T>,
+          .divide_by = DivideBy<T>,
+          .add_agreeing = AddAgreeing<T>,
+          .keep_at_least = KeepAtLeast<T>,
+          .keep_random = KeepRandom<T>,
+          .all_finite = AllFinite<T>,
+          .all_stored_finite = AllStoredFinite,
+          .sum_abs = SumAbs<T>,
+          .dot = Dot<T>,
+          .count_high = CountHigh<T>,
+          .add_low = AddLow<T>,
+          .count_low = CountLow<T>,
+          .count_equal = CountEqual<T>};
+}
+
+}  // namespace
+}  // namespace mergepipe::kernels

@@ -1,0 +1,8 @@
+#include "kernels/loops.h"
+
+namespace mergepipe::kernels {
+
+extern const Kernels kScalarKernels;
+const Kernels kScalarKernels = {"scalar", MakeLoops<float>(), MakeLoops<double>()};
+
+}  // namespace mergepipe::kernels

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "methods/method.h"
+
+namespace mergepipe {
+
+/// out = Σ c_i x_i in the order of the inputs; inputs with coefficient 0 are left out, so that they change no
+/// bit.
+template <typename T>
+void CombineValues(const std::vector<double>& coefficients, Tile<T>& tile) {
+  bool first = true;
+  for (size_t i = 0; i < tile.inputs.size(); ++i) {
+    const T c = static_cast<T>(coefficients[i]);
+    if (c == T{0}) continue;
+    if (!first) {
+      tile.loops->add_scaled(tile.out, tile.inputs[i], c, tile.n);
+      continue;
+    }
+    for (size_t k = 0; k < tile.n; ++k)
+      tile.out[k] = tile.inputs[i][k];
+    if (c != T{1}) tile.loops->scale(tile.out, c, tile.n);
+    first = false;
+  }
+  if (first) {
+    for (size_t k = 0; k < tile.n; ++k)
+      tile.out[k] = T{0};
+  }
+}
+
+}  // namespace mergepipe

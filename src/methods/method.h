@@ -1,0 +1,131 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "mergepipe/result.h"
+
+namespace mergepipe {
+
+/// What a method computes with: the inputs' values, or their deltas to the base (Δ_i = θ_i − θ_0, the base
+/// itself not among them).
+enum class Domain { kValues, kDeltas };
+
+enum class ParamType { kNumber, kInteger, kBool };
+
+/// One parameter of a method; recipes, help and documentation are checked against and made from this record.
+struct ParamSpec {
+  std::string name;
+  ParamType type = ParamType::kNumber;
+  bool per_model = false;               ///< looked up for each input, else once for the tensor
+  std::optional<double> default_value;  ///< none: see `required`
+  bool required = false;                ///< none and not required: the parameter may be absent
+  std::optional<double> minimum;        ///< inclusive
+  std::string doc;
+};
+
+/// Effective parameter values of one tensor. Booleans are 0 and 1. An absent optional parameter has no entry.
+struct TensorParams {
+  std::map<std::string, double> global;
+  std::vector<std::map<std::string, double>> inputs;  ///< by input
+
+  double Get(const std::string& name) const { return global.at(name); }
+  double Get(size_t input, const std::string& name) const { return inputs[input].at(name); }
+};
+
+/// Which elements of a delta survive sparsification.
+struct KeepRule {
+  enum class Kind { kAll, kNone, kLargest, kRandom };
+  Kind kind = Kind::kAll;
+  uint64_t count = 0;     ///< kLargest: how many, over the whole tensor, ties broken by lowest index
+  float probability = 1;  ///< kRandom: chance of each element to stay
+  uint64_t stream = 0;    ///< kRandom: names the random numbers of this (seed, expert, tensor)
+};
+
+/// Facts about one tensor that `request` may use: nothing that needs its data.
+struct TensorFacts {
+  uint64_t elements = 0;
+  std::vector<uint64_t> shape;
+  std::optional<size_t> base_input;      ///< position of the base among the inputs (kValues only)
+  std::vector<uint64_t> random_streams;  ///< by input: hash of (seed, position of the expert, output tensor)
+};
+
+/// Statistics of a whole tensor that must be known before the first element can be computed.
+struct StatisticsRequest {
+  std::vector<KeepRule> keep;  ///< by input; empty where nothing is left out
+  bool l1 = false;             ///< sums of |Δ| before and after `keep`
+  bool gram = false;           ///< all inner products of the inputs
+};
+
+/// The k-th largest magnitude, exactly.
+struct Threshold {
+  uint32_t key = 0;          ///< bits of the float32 magnitude; elements above it stay
+  uint64_t equal_total = 0;  ///< elements with just this magnitude
+  uint64_t equal_kept = 0;   ///< the first so many of them stay
+};
+
+/// What was asked for, by input.
+struct TensorStatistics {
+  std::vector<Threshold> thresholds;  ///< for the inputs whose rule is kLargest
+  std::vector<double> l1_whole, l1_kept;
+  std::vector<double> gram;  ///< [inputs, inputs], row-major, float64
+};
+
+/// Constants of one tensor: what `prepare` makes of statistics and parameters. A method uses what it needs.
+struct Constants {
+  std::vector<double> weights;  ///< by input
+  std::vector<double> rescale;  ///< by input: factor on what `keep` left; empty: none
+  double divisor = 1;
+  double factor = 1;  ///< on the mixture ("lambda")
+  bool normalize = false;
+};
+
+/// A run of elements in work type T, small enough for the cache. `inputs` are deltas after sparsification and
+/// rescaling, or values, as the method's domain says; they may be overwritten.
+template <typename T>
+struct Tile {
+  size_t n = 0;
+  const T* base = nullptr;
+  std::span<T* const> inputs;
+  T* out = nullptr;
+  T* scratch[2] = {nullptr, nullptr};
+  const kernels::Loops<T>* loops = nullptr;
+};
+
+/// A merge method: a record and two pure functions (and what statistics they need). No I/O, no state.
+struct Method {
+  std::string name;
+  std::string summary;
+  std::string paper;
+  std::string formula;
+  Domain domain = Domain::kDeltas;
+  bool needs_base = true;
+  bool base_is_special = true;  ///< false: a base that the recipe names takes part like any other model
+  bool additive =
+      false;  ///< result = base + Σ fixed coefficient · Δ: the certificate of omitted blocks holds
+  size_t min_inputs = 0;  ///< the base included where needs_base
+  size_t max_inputs = SIZE_MAX;
+  std::vector<ParamSpec> params;
+  std::vector<std::string>
+      unused_params;  ///< accepted because sister methods use them; a recipe that sets one is warned
+
+  /// Statistics needed with these parameters. Fails with kUsage when a parameter is out of range.
+  Result<StatisticsRequest> (*request)(const TensorFacts&, const TensorParams&) = nullptr;
+  Constants (*prepare)(const TensorFacts&, const TensorParams&, const TensorStatistics&) = nullptr;
+  void (*apply32)(const Constants&, Tile<float>&) = nullptr;
+  void (*apply64)(const Constants&, Tile<double>&) = nullptr;
+  /// True when the output is the one input's stored value, so that bytes can be copied. May be null.
+  bool (*is_copy)(const TensorParams&) = nullptr;
+};
+
+/// All methods, sorted by name: one for each file in methods/merge.
+const std::vector<const Method*>& AllMethods();
+const Method* FindMethod(const std::string& name);
+std::vector<std::string> MethodNames();
+
+}  // namespace mergepipe

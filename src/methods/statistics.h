@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/exact_sum.h"
+#include "methods/method.h"
+
+namespace mergepipe {
+
+/// Gathers the statistics of one tensor in streaming rounds over its data. Sums are exact and counts are
+/// integers, so the order of items, and with it threads and block size, changes nothing. Memory: 512 KiB for
+/// each trimmed input (1 MiB with L1 norms), independent of the tensor's size.
+///
+/// Round 0 counts magnitudes by their upper 16 bits and takes the sums; round 1 (only where something is
+/// trimmed) counts the lower 15 bits inside the bucket of the k-th magnitude.
+class StatisticsCollector {
+ public:
+  /// A worker's scratch between two merges into the shared state: at most 1 MiB.
+  struct Scratch {
+    std::vector<uint32_t> counts = std::vector<uint32_t>(kernels::kHighBuckets);
+    std::vector<uint64_t> low_sums;  ///< sized at first use
+    std::vector<ExactSum> sums;
+  };
+
+  StatisticsCollector(StatisticsRequest request, size_t inputs, uint64_t elements);
+
+  size_t rounds() const { return rounds_; }
+  size_t round() const { return round_; }
+  const StatisticsRequest& request() const { return request_; }
+  /// Bytes of shared state.
+  static uint64_t MemoryBytes(const StatisticsRequest& request, size_t inputs, uint64_t elements);
+  static size_t Rounds(const StatisticsRequest& request, uint64_t elements);
+
+  /// True when this round needs the deltas of this input on their own.
+  bool WantsInput(size_t input) const;
+  /// True when this round needs all inputs of a tile together (inner products).
+  bool WantsTiles() const { return request_.gram && round_ == 0; }
+
+  /// Counts one tile of one input's deltas into the scratch. May change the deltas.
+  template <typename T>
+  void AddInput(Scratch& scratch, size_t input, T* delta, size_t n, uint64_t first_index,
+                const kernels::Loops<T>& loops) const;
+  /// Adds the inner products of one tile.
+  template <typename T>
+  void AddTile(Scratch& scratch, const std::vector<T*>& inputs, size_t n,
+               const kernels::Loops<T>& loops) const;
+
+  /// Merges what AddInput gathered for `input` and clears the scratch. Safe for concurrent use.
+  void MergeInput(Scratch& scratch, size_t input);
+  /// Merges what AddTile gathered and clears the scratch. Safe for concurrent use.
+  void MergeTiles(Scratch& scratch);
+
+  /// Ends a round; no other call may run beside it.
+  void FinishRound();
+  /// The result after the last round.
+  TensorStatistics Statistics() const;
+
+ private:
+  struct Magnitudes {
+    std::vector<uint64_t> counts;    // by upper bits in round 0, by lower bits in round 1
+    std::vector<uint64_t> low_sums;  // by upper bits
+    uint64_t above = 0;              // elements in buckets above `high`
+    uint32_t high = 0;
+    Threshold threshold;
+    double whole = 0;
+    double kept = 0;
+  };
+  bool Trims(size_t input) const;
+  void FinishHigh(size_t input);
+  void FinishLow(size_t input);
+
+  StatisticsRequest request_;
+  size_t inputs_;
+  size_t rounds_;
+  size_t round_ = 0;
+  mutable std::mutex mutex_;
+  std::vector<Magnitudes> magnitudes_;
+  std::vector<ExactSum> whole_, kept_, gram_;
+};
+
+/// Applies a keep rule to a run of one input's deltas in place. `equals_left` counts how many more elements
+/// with just the threshold's magnitude may stay (kLargest); it is decreased by those that did.
+template <typename T>
+void KeepElements(const KeepRule& rule, const Threshold& threshold, uint64_t* equals_left, T* delta, size_t n,
+                  uint64_t first_index, const kernels::Loops<T>& loops);
+
+}  // namespace mergepipe

@@ -1,0 +1,169 @@
+#include "planner/memory.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "methods/statistics.h"
+#include "storage/source.h"
+
+namespace mergepipe {
+namespace {
+
+constexpr uint64_t kPreferredItemBytes = 1u << 20;
+constexpr uint64_t kModestItemBytes = 256u << 10;
+constexpr size_t kPreferredWorkers =
+    8;  // enough requests in flight for a disk when each worker waits for its own
+
+uint64_t CeilDivide(uint64_t a, uint64_t b) {
+  return (a + b - 1) / b;
+}
+
+uint64_t SourceBytes(const ResolvedMerge& merge, const ResolvedTensor& tensor, size_t source) {
+  const TensorSource& s = tensor.sources[source];
+  return DTypeBits(merge.models[s.model].checkpoint->entry(s.place).dtype) / 8;
+}
+
+// Buffers for the sources of `elements` elements.
+uint64_t InputBuffers(const ResolvedMerge& merge, const ResolvedTensor& tensor, const TensorPlan& plan,
+                      uint64_t elements) {
+  if (!tensor.merged) return Source::BufferBytes(elements * plan.element_bytes);
+  uint64_t total = 0;
+  for (size_t s = 0; s < tensor.sources.size(); ++s)
+    total += Source::BufferBytes(elements * SourceBytes(merge, tensor, s));
+  return total;
+}
+
+uint64_t OutputBuffer(const ResolvedTensor& tensor, uint64_t elements) {
+  return tensor.merged ? Source::BufferBytes(elements * DTypeBytes(tensor.dtype)) : 0;
+}
+
+// Needs of the largest tensor in each respect.
+struct Needs {
+  uint64_t statistics = 0;
+  size_t sources = 1;
+  bool needs_statistics = false;
+};
+
+class MemoryPlanner {
+ public:
+  explicit MemoryPlanner(Plan& plan) : plan_(plan), merge_(*plan.merge) {}
+
+  Result<void> Run() {
+    for (size_t i = 0; i < merge_.tensors.size(); ++i)
+      plan_.tensors.push_back(Describe(merge_.tensors[i]));
+    // Half of the limit may hold resident tensors, two at a time; the other half is for what is in flight.
+    const uint64_t limit = plan_.options.memory_bytes;
+    const uint64_t arena_limit = needs_.needs_statistics ? limit / 4 : 0;
+    const uint64_t working_limit = limit - 2 * arena_limit;
+    plan_.least_memory_bytes = LeastMemory();
+    if (limit < plan_.least_memory_bytes) {
+      return Fail(Code::kUsage,
+                  Format("--memory {} is too little: this merge of {} models needs at least {}",
+                         HumanBytes(limit), merge_.models.size(), HumanBytes(plan_.least_memory_bytes)));
+    }
+    ChooseWorkers(working_limit);
+    SetItems(plan_.memory.item_bytes);
+    uint64_t arena = 0;
+    for (size_t i = 0; i < merge_.tensors.size(); ++i)
+      arena = std::max(arena, DecideResidency(merge_.tensors[i], plan_.tensors[i], arena_limit));
+    plan_.memory.arena_bytes = arena;
+    return {};
+  }
+
+ private:
+  TensorPlan Describe(const ResolvedTensor& tensor) {
+    TensorPlan plan;
+    if (tensor.merged) {
+      plan.element_bytes = SourceBytes(merge_, tensor, 0);
+      plan.elements = tensor.elements;
+      if (tensor.elements > 0) plan.rounds = StatisticsCollector::Rounds(tensor.request, tensor.elements);
+      needs_.statistics =
+          std::max(needs_.statistics,
+                   StatisticsCollector::MemoryBytes(tensor.request, tensor.inputs.size(), tensor.elements));
+      needs_.needs_statistics = needs_.needs_statistics || plan.rounds > 0;
+    } else {
+      plan.elements = tensor.bytes();
+    }
+    needs_.sources = std::max(needs_.sources, tensor.sources.size());
+    return plan;
+  }
+
+  // A tensor's item can not be larger than the tensor, nor smaller than a leaf.
+  static uint64_t ItemElements(const TensorPlan& plan, uint64_t item_bytes) {
+    return std::min(item_bytes / plan.element_bytes, std::max<uint64_t>(1, plan.elements));
+  }
+
+  uint64_t SlotBytes(uint64_t item_bytes) const {
+    uint64_t largest = 0;
+    for (size_t i = 0; i < merge_.tensors.size(); ++i) {
+      const uint64_t elements = ItemElements(plan_.tensors[i], item_bytes);
+      largest = std::max(largest, InputBuffers(merge_, merge_.tensors[i], plan_.tensors[i], elements) +
+                                      OutputBuffer(merge_.tensors[i], elements));
+    }
+    return largest;
+  }
+
+  uint64_t ScratchBytes() const {
+    const uint64_t tiles = (needs_.sources + 5) * kTileElements * sizeof(double);
+    return tiles +
+           (needs_.needs_statistics ? kernels::kHighBuckets * (sizeof(uint32_t) + sizeof(uint64_t)) : 0);
+  }
+
+  uint64_t Working(size_t workers, uint64_t item_bytes) const {
+    return workers * (SlotBytes(item_bytes) + ScratchBytes()) + 2 * needs_.statistics;
+  }
+
+  uint64_t LeastMemory() const {
+    const uint64_t working = Working(1, kLeafBytes);
+    return needs_.needs_statistics ? 2 * working : working;
+  }
+
+  // First smaller items, then fewer workers, then the smallest items: the memory law comes before speed.
+  void ChooseWorkers(uint64_t limit) {
+    const size_t wanted = std::max(plan_.options.threads, kPreferredWorkers);
+    const auto fits = [&](size_t workers, uint64_t item) { return Working(workers, item) <= limit; };
+    uint64_t item = kPreferredItemBytes;
+    size_t workers = wanted;
+    while (item > kModestItemBytes && !fits(workers, item))
+      item /= 2;
+    while (workers > std::min<size_t>(2, wanted) && !fits(workers, item))
+      --workers;
+    while (item > kLeafBytes && !fits(workers, item))
+      item /= 2;
+    while (workers > 1 && !fits(workers, item))
+      --workers;
+    plan_.memory = {.workers = workers,
+                    .item_bytes = item,
+                    .slot_bytes = SlotBytes(item),
+                    .scratch_bytes = ScratchBytes(),
+                    .statistics_bytes = 2 * needs_.statistics};
+  }
+
+  void SetItems(uint64_t item_bytes) {
+    for (TensorPlan& plan : plan_.tensors) {
+      plan.item_elements = ItemElements(plan, item_bytes);
+      plan.items = CeilDivide(plan.elements, plan.item_elements);
+    }
+  }
+
+  // Returns the arena bytes that the tensor takes: 0 where it does not stay. The size is reckoned by leaves,
+  // since items depend on the number of threads.
+  uint64_t DecideResidency(const ResolvedTensor& tensor, TensorPlan& plan, uint64_t arena_limit) const {
+    if (plan.rounds == 0) return 0;
+    const uint64_t leaves = CeilDivide(plan.elements, plan.leaf_elements());
+    plan.resident = leaves * InputBuffers(merge_, tensor, plan, plan.leaf_elements()) <= arena_limit;
+    return plan.resident ? plan.items * InputBuffers(merge_, tensor, plan, plan.item_elements) : 0;
+  }
+
+  Plan& plan_;
+  const ResolvedMerge& merge_;
+  Needs needs_;
+};
+
+}  // namespace
+
+Result<void> PlanMemory(Plan& plan) {
+  return MemoryPlanner(plan).Run();
+}
+
+}  // namespace mergepipe

@@ -1,0 +1,82 @@
+#include "recipe/model_shelf.h"
+
+#include <filesystem>
+
+#include "base/text.h"
+
+namespace mergepipe {
+namespace fs = std::filesystem;
+
+namespace {
+
+bool Exists(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+bool LooksLikeHubName(const std::string& path) {
+  return std::count(path.begin(), path.end(), '/') == 1 && path[0] != '/' && path[0] != '.';
+}
+
+}  // namespace
+
+// A path is looked up in the current folder first, then beside the recipe. A folder whose name holds '@' or
+// '+' is found by its whole text.
+std::optional<std::string> ModelShelf::Locate(const ModelRef& ref) const {
+  const auto known = paths_.find(ref.Text());
+  if (known != paths_.end()) return Exists(known->second) ? std::optional(known->second) : std::nullopt;
+  for (const std::string& text : {ref.Text(), ref.path}) {
+    for (const fs::path& root : {fs::path(), fs::path(recipe_folder_)}) {
+      if (Exists(root / text)) return (root / text).string();
+    }
+  }
+  return std::nullopt;
+}
+
+void ModelShelf::Fault(Code code, std::string text) {
+  if (faults_.empty()) code_ = code;
+  if (code != Code::kUnsupported) code_ = code;
+  faults_.push_back(std::move(text));
+}
+
+std::optional<size_t> ModelShelf::Open(const ModelRef& ref, const std::string& where) {
+  const auto located = Locate(ref);
+  if (!located) {
+    if (by_path_.try_emplace(ref.Text(), std::nullopt).second) {
+      Fault(Code::kInvalidInput,
+            Format("{}: the model '{}' is no file or folder here{}", where, ref.Text(),
+                   LooksLikeHubName(ref.path)
+                       ? Format("; download it first: hf download {} --local-dir {}", ref.path, ref.path)
+                       : ""));
+    }
+    return std::nullopt;
+  }
+  std::error_code error;
+  const fs::path canonical = fs::canonical(*located, error);
+  const std::string key = error ? *located : canonical.string();
+  const auto known = by_path_.find(key);
+  if (known != by_path_.end()) return known->second;
+  by_path_[key] = std::nullopt;
+  const bool whole_text_is_path =
+      paths_.count(ref.Text()) > 0 || Exists(ref.Text()) || Exists(fs::path(recipe_folder_) / ref.Text());
+  if (!ref.lora.empty() && !whole_text_is_path) {
+    Fault(Code::kUnsupported,
+          Format("{}: the adapter '{}' of model '{}' is not supported yet; merge it into its base first",
+                 where, ref.lora, ref.path));
+    return std::nullopt;
+  }
+  auto checkpoint = Checkpoint::Open(*located, ref.Text(), ledger_);
+  if (!checkpoint) {
+    const Error& why = checkpoint.error();
+    if (why.faults.empty()) Fault(why.code, why.message);
+    for (const std::string& fault : why.faults)
+      Fault(why.code, fault);
+    return std::nullopt;
+  }
+  models_.push_back(
+      {ref.Text(), fs::absolute(*located, error).lexically_normal().string(), std::move(*checkpoint)});
+  by_path_[key] = models_.size() - 1;
+  return models_.size() - 1;
+}
+
+}  // namespace mergepipe

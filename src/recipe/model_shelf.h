@@ -1,0 +1,40 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "recipe/resolve.h"
+
+namespace mergepipe {
+
+/// The models of one merge: each folder opened once, however often and in whatever spelling the recipe names
+/// it.
+class ModelShelf {
+ public:
+  ModelShelf(std::string recipe_folder, const std::map<std::string, std::string>& paths, Ledger& ledger)
+      : recipe_folder_(std::move(recipe_folder)), paths_(paths), ledger_(ledger) {}
+
+  /// Returns the model's number, opening it at first use; nothing when it can not be opened, with the reason
+  /// in faults().
+  std::optional<size_t> Open(const ModelRef& ref, const std::string& where);
+
+  std::vector<ResolvedModel>& models() { return models_; }
+  const std::vector<std::string>& faults() const { return faults_; }
+  /// The code for faults(): kUnsupported when nothing else is wrong.
+  Code code() const { return code_; }
+
+ private:
+  std::optional<std::string> Locate(const ModelRef& ref) const;
+  void Fault(Code code, std::string text);
+
+  std::string recipe_folder_;
+  const std::map<std::string, std::string>& paths_;
+  Ledger& ledger_;
+  std::vector<ResolvedModel> models_;
+  std::map<std::string, std::optional<size_t>> by_path_;  // canonical path
+  std::vector<std::string> faults_;
+  Code code_ = Code::kInvalidInput;
+};
+
+}  // namespace mergepipe

@@ -1,0 +1,117 @@
+#include "recipe/parameter_check.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace mergepipe {
+namespace {
+
+const ParamSpec* FindParam(const Method& method, const std::string& name) {
+  for (const ParamSpec& spec : method.params) {
+    if (spec.name == name) return &spec;
+  }
+  return nullptr;
+}
+
+bool AnyMethodHas(const std::string& name) {
+  return std::any_of(AllMethods().begin(), AllMethods().end(),
+                     [&](const Method* m) { return FindParam(*m, name) != nullptr; });
+}
+
+// This method's parameters first, so that they win among equally near ones.
+std::vector<std::string> KnownParams(const Method& method) {
+  std::vector<std::string> names;
+  for (const ParamSpec& spec : method.params)
+    names.push_back(spec.name);
+  for (const Method* other : AllMethods()) {
+    for (const ParamSpec& spec : other->params)
+      names.push_back(spec.name);
+  }
+  return names;
+}
+
+bool Contains(const std::set<std::string>& names, const std::string& part) {
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return name.find(part) != std::string::npos; });
+}
+
+}  // namespace
+
+std::string ParameterCheck::At(const RecipePlace& place) const {
+  return Format("{}:{}:{}", recipe_.where, place.line, place.column);
+}
+
+void ParameterCheck::CheckNames() {
+  CheckLevel(recipe_.parameters, false);
+  CheckInputs(recipe_.models);
+  CheckSlices(recipe_.slices);
+  for (const auto& [name, module] : recipe_.modules) {
+    CheckLevel(module.parameters, false);
+    CheckInputs(module.models);
+    CheckSlices(module.slices);
+  }
+}
+
+void ParameterCheck::CheckInputs(const std::vector<InputSpec>& inputs) {
+  for (const InputSpec& input : inputs)
+    CheckLevel(input.parameters, true);
+}
+
+void ParameterCheck::CheckSlices(const std::vector<SliceSpec>& slices) {
+  for (const SliceSpec& slice : slices) {
+    CheckLevel(slice.parameters, false);
+    CheckInputs(slice.sources);
+  }
+}
+
+void ParameterCheck::CheckLevel(const Parameters& parameters, bool model_level) {
+  for (const auto& [name, setting] : parameters) {
+    const ParamSpec* spec = FindParam(method_, name);
+    const bool unused = std::find(method_.unused_params.begin(), method_.unused_params.end(), name) !=
+                        method_.unused_params.end();
+    if (spec == nullptr && !AnyMethodHas(name)) {
+      faults_.push_back(Format("{}: no method has a parameter '{}'{}", At(setting.at), name,
+                               DidYouMean(name, KnownParams(method_))));
+    } else if (spec == nullptr || unused) {
+      warnings_.push_back(
+          Format("{}: the method '{}' does not use '{}'; it is ignored", At(setting.at), method_.name, name));
+    } else if (model_level && !spec->per_model) {
+      warnings_.push_back(Format("{}: '{}' is a parameter of the whole merge; under one model it is ignored",
+                                 At(setting.at), name));
+    }
+  }
+}
+
+void ParameterCheck::CheckFilters(const std::vector<Scope>& scopes) {
+  std::set<std::string> all;
+  for (const Scope& scope : scopes)
+    all.insert(scope.names.begin(), scope.names.end());
+  CheckLevelFilters(recipe_.parameters, all, all);
+  for (const Scope& scope : scopes) {
+    if (scope.module_parameters != nullptr) CheckLevelFilters(*scope.module_parameters, all, all);
+    if (scope.slice != nullptr) CheckLevelFilters(scope.slice->parameters, scope.names, all);
+    for (const ScopeInput& input : scope.inputs) {
+      if (input.spec != nullptr) CheckLevelFilters(input.spec->parameters, scope.names, all);
+    }
+  }
+}
+
+void ParameterCheck::CheckLevelFilters(const Parameters& parameters, const std::set<std::string>& names,
+                                       const std::set<std::string>& all) {
+  for (const auto& [name, setting] : parameters) {
+    for (const Setting::Entry& entry : setting.entries) {
+      if (!entry.filter || Contains(names, *entry.filter)) continue;
+      if (Contains(all, *entry.filter)) {
+        warnings_.push_back(
+            Format("{}: the filter '{}' of '{}' matches no tensor of its slice, only of another",
+                   At(entry.at), *entry.filter, name));
+      } else {
+        faults_.push_back(Format("{}: the filter '{}' of '{}' matches no tensor of the merge", At(entry.at),
+                                 *entry.filter, name));
+      }
+    }
+  }
+}
+
+}  // namespace mergepipe

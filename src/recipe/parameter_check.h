@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "methods/method.h"
+#include "recipe/scope.h"
+
+namespace mergepipe {
+
+/// Finds what a recipe says in vain: parameters that nobody knows and filters that match nothing are faults,
+/// what this method ignores is a warning.
+class ParameterCheck {
+ public:
+  ParameterCheck(const Method& method, const Recipe& recipe) : method_(method), recipe_(recipe) {}
+
+  /// Checks every parameter name at every level.
+  void CheckNames();
+  /// Checks every filter against the names that the scopes met.
+  void CheckFilters(const std::vector<Scope>& scopes);
+
+  std::vector<std::string> TakeFaults() { return std::move(faults_); }
+  std::vector<std::string> TakeWarnings() { return std::move(warnings_); }
+
+ private:
+  void CheckLevel(const Parameters& parameters, bool model_level);
+  void CheckInputs(const std::vector<InputSpec>& inputs);
+  void CheckSlices(const std::vector<SliceSpec>& slices);
+  void CheckLevelFilters(const Parameters& parameters, const std::set<std::string>& names,
+                         const std::set<std::string>& all);
+  std::string At(const RecipePlace& place) const;
+
+  const Method& method_;
+  const Recipe& recipe_;
+  std::vector<std::string> faults_, warnings_;
+};
+
+}  // namespace mergepipe

@@ -1,0 +1,420 @@
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+#include "base/try.h"
+#include "methods/method.h"
+#include "recipe/recipe.h"
+
+namespace mergepipe {
+namespace {
+
+constexpr size_t kMaxNodes = 200'000;
+constexpr size_t kMaxDepth = 32;
+
+const std::vector<std::string> kTopKeys = {"merge_method",     "base_model", "models",        "slices",
+                                           "modules",          "parameters", "dtype",         "out_dtype",
+                                           "tokenizer_source", "tokenizer",  "chat_template", "name"};
+const std::vector<std::string> kModelKeys = {"model", "parameters"};
+const std::vector<std::string> kSourceKeys = {"model", "layer_range", "parameters"};
+const std::vector<std::string> kSliceKeys = {"sources", "base_model", "parameters", "residual_weight"};
+const std::vector<std::string> kModuleKeys = {"models", "slices", "parameters"};
+const std::vector<std::string> kRefKeys = {"model", "lora", "override_architecture"};
+const std::vector<std::string> kPathKeys = {"path", "revision"};
+const std::vector<std::string> kEntryKeys = {"filter", "value"};
+
+RecipePlace PlaceOf(const YAML::Node& node) {
+  const YAML::Mark mark = node.Mark();
+  return {mark.line + 1, mark.column + 1};
+}
+
+/// Walks the YAML tree and collects every fault instead of stopping at the first.
+class RecipeReader {
+ public:
+  explicit RecipeReader(std::string where) : where_(std::move(where)) {}
+
+  Result<Recipe> Read(const std::string& text) {
+    std::vector<YAML::Node> documents;
+    try {
+      documents = YAML::LoadAll(text);
+    } catch (const YAML::Exception& error) {
+      return Fail(Code::kUsage, Format("{}:{}:{}: is not valid YAML: {}", where_, error.mark.line + 1,
+                                       error.mark.column + 1, error.msg));
+    }
+    if (documents.empty() || documents[0].IsNull())
+      return Fail(Code::kUsage, Format("{}: the recipe is empty", where_));
+    if (documents.size() > 1)
+      return Fail(Code::kUsage,
+                  Format("{}: holds {} YAML documents; a recipe is one", where_, documents.size()));
+    if (!documents[0].IsMap())
+      return Fail(Code::kUsage,
+                  Format("{}: a recipe is a mapping of keys such as merge_method and models", where_));
+    CheckTree(documents[0], 0);
+    if (faults_.empty()) ReadTop(documents[0]);
+    recipe_.where = where_;
+    recipe_.text = text;
+    if (faults_.empty()) return recipe_;
+    if (faults_.size() == 1) return Fail(code_, faults_.front());
+    return Fail(Error{code_, Format("{}: the recipe has {} faults", where_, faults_.size()), faults_});
+  }
+
+ private:
+  // Duplicate keys (where YAML libraries disagree which one counts), merge keys, and trees too large to be a
+  // recipe.
+  void CheckTree(const YAML::Node& node, size_t depth) {
+    if (++nodes_ > kMaxNodes || depth > kMaxDepth) {
+      if (!too_large_) Fault(node, "the recipe is too large or too deeply nested");
+      too_large_ = true;
+      return;
+    }
+    if (node.IsSequence()) {
+      for (const auto& item : node)
+        CheckTree(item, depth + 1);
+    }
+    if (!node.IsMap()) return;
+    std::set<std::string> seen;
+    for (const auto& pair : node) {
+      if (!pair.first.IsScalar()) {
+        Fault(pair.first, "a key is not plain text");
+        continue;
+      }
+      const std::string key = pair.first.Scalar();
+      if (key == "<<") Fault(pair.first, "merge keys ('<<') are not expanded; write the keys out");
+      if (!seen.insert(key).second) Fault(pair.first, Format("the key '{}' stands here twice", key));
+      CheckTree(pair.second, depth + 1);
+    }
+  }
+
+  void ReadTop(const YAML::Node& top) {
+    CheckKeys(top, kTopKeys, "");
+    recipe_.merge_method = ReadText(top, "merge_method").value_or("");
+    if (recipe_.merge_method.empty() && faults_.empty()) Fault(top, "'merge_method' is missing");
+    if (Has(top, "base_model")) recipe_.base_model = ReadRef(top["base_model"]);
+    recipe_.dtype = ReadText(top, "dtype");
+    recipe_.out_dtype = ReadText(top, "out_dtype");
+    recipe_.parameters = ReadParameters(top);
+    ReadTokenizer(top);
+    if (Has(top, "models")) recipe_.models = ReadInputs(top["models"], "models", /*ranged=*/false);
+    if (Has(top, "slices")) recipe_.slices = ReadSlices(top["slices"]);
+    if (Has(top, "modules")) ReadModules(top["modules"]);
+    const int forms = !recipe_.models.empty() + !recipe_.slices.empty() + !recipe_.modules.empty();
+    if (forms != 1 && faults_.empty()) {
+      Fault(top, Format("exactly one of 'models', 'slices' and 'modules' must be given and not empty; {} are",
+                        forms));
+    }
+  }
+
+  // The tokenizer is the base's, copied; the other choices need embeddings to be laid out anew.
+  void ReadTokenizer(const YAML::Node& top) {
+    const auto source = ReadText(top, "tokenizer_source");
+    if (source && *source != "base")
+      Unsupported(top["tokenizer_source"],
+                  Format("tokenizer_source '{}' is not supported yet; use 'base'", *source));
+    if (Has(top, "tokenizer")) {
+      const YAML::Node& node = top["tokenizer"];
+      const bool base = node.IsMap() && node.size() == 1 && node["source"] && node["source"].IsScalar() &&
+                        node["source"].Scalar() == "base";
+      if (!base) Unsupported(node, "tokenizer settings other than {source: base} are not supported yet");
+    }
+    const auto chat = ReadText(top, "chat_template");
+    if (chat && *chat != "base" && *chat != "copy")
+      Unsupported(top["chat_template"], "chat_template is not supported yet; the base's is copied");
+  }
+
+  std::vector<SliceSpec> ReadSlices(const YAML::Node& node) {
+    std::vector<SliceSpec> slices;
+    if (!ExpectList(node, "slices")) return slices;
+    for (const auto& item : node) {
+      SliceSpec slice;
+      slice.at = PlaceOf(item);
+      if (!ExpectMap(item, "a slice")) continue;
+      CheckKeys(item, kSliceKeys, "in a slice");
+      if (!Has(item, "sources")) Fault(item, "a slice has no 'sources'");
+      if (Has(item, "sources")) slice.sources = ReadInputs(item["sources"], "sources", /*ranged=*/true);
+      if (Has(item, "base_model")) slice.base_model = ReadRef(item["base_model"]);
+      slice.parameters = ReadParameters(item);
+      slices.push_back(std::move(slice));
+    }
+    return slices;
+  }
+
+  void ReadModules(const YAML::Node& node) {
+    if (!ExpectMap(node, "'modules'")) return;
+    for (const auto& pair : node) {
+      ModuleSpec module;
+      module.at = PlaceOf(pair.first);
+      if (!ExpectMap(pair.second, "a module")) continue;
+      CheckKeys(pair.second, kModuleKeys, Format("in module '{}'", pair.first.Scalar()));
+      if (Has(pair.second, "models"))
+        module.models = ReadInputs(pair.second["models"], "models", /*ranged=*/false);
+      if (Has(pair.second, "slices")) module.slices = ReadSlices(pair.second["slices"]);
+      if (module.models.empty() == module.slices.empty()) {
+        Fault(pair.first,
+              Format("module '{}' needs exactly one of 'models' and 'slices'", pair.first.Scalar()));
+      }
+      module.parameters = ReadParameters(pair.second);
+      recipe_.modules.emplace_back(pair.first.Scalar(), std::move(module));
+    }
+  }
+
+  std::vector<InputSpec> ReadInputs(const YAML::Node& node, const std::string& key, bool ranged) {
+    std::vector<InputSpec> inputs;
+    if (!ExpectList(node, key)) return inputs;
+    for (const auto& item : node) {
+      InputSpec input;
+      input.at = PlaceOf(item);
+      if (!ExpectMap(item, Format("an entry of '{}'", key))) continue;
+      CheckKeys(item, ranged ? kSourceKeys : kModelKeys, Format("in '{}'", key));
+      if (Has(item, "model")) {
+        input.model = ReadRef(item["model"]);
+      } else {
+        Fault(item, Format("an entry of '{}' has no 'model'", key));
+      }
+      if (ranged) input.layer_range = ReadRange(item);
+      input.parameters = ReadParameters(item);
+      inputs.push_back(std::move(input));
+    }
+    return inputs;
+  }
+
+  std::optional<std::pair<int64_t, int64_t>> ReadRange(const YAML::Node& item) {
+    if (!Has(item, "layer_range")) {
+      Fault(item, "a source has no 'layer_range'");
+      return std::nullopt;
+    }
+    const YAML::Node node = item["layer_range"];
+    if (!node.IsSequence() || node.size() != 2 || !node[0].IsScalar() || !node[1].IsScalar()) {
+      Fault(node, "'layer_range' is a list of two whole numbers, [first, end)");
+      return std::nullopt;
+    }
+    const auto first = ParseUnsigned(node[0].Scalar());
+    const auto end = ParseUnsigned(node[1].Scalar());
+    if (!first || !end) {
+      Fault(node, "'layer_range' is a list of two whole numbers, [first, end)");
+      return std::nullopt;
+    }
+    if (*end <= *first) Fault(node, Format("'layer_range' [{}, {}) selects no layer", *first, *end));
+    return std::pair(static_cast<int64_t>(*first), static_cast<int64_t>(*end));
+  }
+
+  ModelRef ReadRef(const YAML::Node& node) {
+    ModelRef ref;
+    if (node.IsScalar()) {
+      ref = SplitRef(node, node.Scalar());
+    } else if (node.IsMap()) {
+      CheckKeys(node, kRefKeys, "in a model reference");
+      if (!Has(node, "model")) Fault(node, "a model reference has no 'model'");
+      if (Has(node, "model")) ReadPath(node["model"], &ref.path, &ref.revision);
+      std::string lora_revision;
+      if (Has(node, "lora")) ReadPath(node["lora"], &ref.lora, &lora_revision);
+      if (!lora_revision.empty()) ref.lora += "@" + lora_revision;
+    } else {
+      Fault(node, "a model is a text 'path[@revision][+lora]' or a mapping");
+    }
+    ref.at = PlaceOf(node);
+    if (ref.path.empty() && faults_.empty()) Fault(node, "a model has an empty path");
+    return ref;
+  }
+
+  void ReadPath(const YAML::Node& node, std::string* path, std::string* revision) {
+    if (node.IsScalar()) {
+      *path = node.Scalar();
+    } else if (node.IsMap()) {
+      CheckKeys(node, kPathKeys, "in a model path");
+      *path = ReadText(node, "path").value_or("");
+      *revision = ReadText(node, "revision").value_or("");
+    } else {
+      Fault(node, "a model path is a text or a mapping with 'path' and 'revision'");
+    }
+  }
+
+  ModelRef SplitRef(const YAML::Node& node, const std::string& text) {
+    ModelRef ref;
+    const size_t plus = text.find('+');
+    const std::string model = text.substr(0, plus);
+    if (plus != std::string::npos) ref.lora = text.substr(plus + 1);
+    const size_t at = model.find('@');
+    ref.path = model.substr(0, at);
+    if (at != std::string::npos) ref.revision = model.substr(at + 1);
+    if (ref.lora.find('+') != std::string::npos || ref.revision.find('@') != std::string::npos) {
+      Fault(node, Format("'{}' is no model reference: at most one '+' and one '@' in each part (write "
+                         "{{model: {{path: …}}}} for paths that hold them)",
+                         text));
+    }
+    return ref;
+  }
+
+  Parameters ReadParameters(const YAML::Node& owner) {
+    Parameters parameters;
+    if (!Has(owner, "parameters")) return parameters;
+    const YAML::Node node = owner["parameters"];
+    if (!ExpectMap(node, "'parameters'")) return parameters;
+    for (const auto& pair : node) {
+      Setting setting = ReadSetting(pair.second, pair.first.Scalar());
+      setting.at = PlaceOf(pair.first);
+      parameters[pair.first.Scalar()] = std::move(setting);
+    }
+    return parameters;
+  }
+
+  Setting ReadSetting(const YAML::Node& node, const std::string& name) {
+    Setting setting;
+    const bool conditional =
+        node.IsSequence() && node.size() > 0 &&
+        std::any_of(node.begin(), node.end(), [](const YAML::Node& n) { return n.IsMap(); });
+    if (node.IsMap()) {
+      setting.entries.push_back(ReadEntry(node, name));
+    } else if (conditional) {
+      for (const auto& item : node) {
+        if (ExpectMap(item, Format("an entry of the conditional list '{}'", name)))
+          setting.entries.push_back(ReadEntry(item, name));
+      }
+    } else {
+      setting.entries.push_back({std::nullopt, ReadValue(node, name), PlaceOf(node)});
+    }
+    return setting;
+  }
+
+  Setting::Entry ReadEntry(const YAML::Node& node, const std::string& name) {
+    Setting::Entry entry;
+    entry.at = PlaceOf(node);
+    CheckKeys(node, kEntryKeys, Format("in a conditional entry of '{}'", name));
+    if (Has(node, "filter")) entry.filter = ReadText(node, "filter");
+    if (entry.filter == "*") entry.filter.reset();
+    if (Has(node, "value")) {
+      entry.value = ReadValue(node["value"], name);
+    } else {
+      Fault(node, Format("a conditional entry of '{}' has no 'value'", name));
+    }
+    return entry;
+  }
+
+  SettingValue ReadValue(const YAML::Node& node, const std::string& name) {
+    SettingValue value;
+    value.is_list = node.IsSequence();
+    if (node.IsScalar()) {
+      value.anchors.push_back(node.Scalar());
+    } else if (node.IsSequence()) {
+      for (const auto& item : node) {
+        if (item.IsScalar()) {
+          value.anchors.push_back(item.Scalar());
+        } else {
+          Fault(item, Format("'{}' mixes values and other things in one list", name));
+        }
+      }
+    } else {
+      Fault(node,
+            Format("'{}' has no value; write a number, a list of numbers, or a list of {{filter, value}}",
+                   name));
+    }
+    return value;
+  }
+
+  static bool Has(const YAML::Node& node, const char* key) { return node[key] && !node[key].IsNull(); }
+
+  std::optional<std::string> ReadText(const YAML::Node& node, const char* key) {
+    if (!Has(node, key)) return std::nullopt;
+    if (!node[key].IsScalar()) {
+      Fault(node[key], Format("'{}' must be a text", key));
+      return std::nullopt;
+    }
+    return node[key].Scalar();
+  }
+
+  bool ExpectMap(const YAML::Node& node, const std::string& what) {
+    if (!node.IsMap()) Fault(node, Format("{} must be a mapping", what));
+    return node.IsMap();
+  }
+  bool ExpectList(const YAML::Node& node, const std::string& key) {
+    if (!node.IsSequence()) Fault(node, Format("'{}' must be a list", key));
+    return node.IsSequence();
+  }
+
+  void CheckKeys(const YAML::Node& node, const std::vector<std::string>& known, const std::string& context) {
+    for (const auto& pair : node) {
+      const std::string key = pair.first.Scalar();
+      if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+      Fault(pair.first, Format("unknown key '{}'{}{}{}", key, context.empty() ? "" : " ", context,
+                               DidYouMean(key, known)));
+    }
+  }
+
+  void Fault(const YAML::Node& node, const std::string& what) {
+    const RecipePlace place = PlaceOf(node);
+    faults_.push_back(Format("{}:{}:{}: {}", where_, place.line, place.column, what));
+  }
+  void Unsupported(const YAML::Node& node, const std::string& what) {
+    if (faults_.empty()) code_ = Code::kUnsupported;
+    Fault(node, what);
+  }
+
+  std::string where_;
+  Recipe recipe_;
+  Code code_ = Code::kUsage;
+  std::vector<std::string> faults_;
+  size_t nodes_ = 0;
+  bool too_large_ = false;
+};
+
+void EmitScalar(YAML::Emitter& out, const std::string& key, const std::string& value) {
+  out << YAML::Key << key << YAML::Value << value;
+}
+
+}  // namespace
+
+std::string ModelRef::Text() const {
+  return path + (revision.empty() ? "" : "@" + revision) + (lora.empty() ? "" : "+" + lora);
+}
+
+Result<Recipe> ParseRecipe(const std::string& text, const std::string& where) {
+  return RecipeReader(where).Read(text);
+}
+
+Result<std::string> RecipeFromFlags(const RecipeFlags& flags) {
+  const Method* method = FindMethod(flags.method);
+  const bool weighted =
+      method != nullptr && std::any_of(method->params.begin(), method->params.end(),
+                                       [](const ParamSpec& p) { return p.name == "weight"; });
+  YAML::Emitter out;
+  out << YAML::BeginMap;
+  EmitScalar(out, "merge_method", flags.method);
+  if (!flags.base.empty()) EmitScalar(out, "base_model", flags.base);
+  out << YAML::Key << "models" << YAML::Value << YAML::BeginSeq;
+  for (const std::string& expert : flags.experts) {
+    const size_t colon = expert.rfind(':');
+    const bool has_weight =
+        colon != std::string::npos && ParseDouble(std::string_view(expert).substr(colon + 1)).has_value();
+    if (has_weight && !weighted)
+      return Fail(Code::kUsage, Format("--expert {}: the method '{}' has no weights", expert, flags.method));
+    out << YAML::BeginMap;
+    EmitScalar(out, "model", has_weight ? expert.substr(0, colon) : expert);
+    if (has_weight) {
+      out << YAML::Key << "parameters" << YAML::Value << YAML::BeginMap;
+      EmitScalar(out, "weight", expert.substr(colon + 1));
+      out << YAML::EndMap;
+    }
+    out << YAML::EndMap;
+  }
+  out << YAML::EndSeq;
+  if (!flags.settings.empty()) {
+    out << YAML::Key << "parameters" << YAML::Value << YAML::BeginMap;
+    for (const std::string& setting : flags.settings) {
+      const size_t equals = setting.find('=');
+      if (equals == std::string::npos || equals == 0)
+        return Fail(Code::kUsage, Format("--set {}: write key=value", setting));
+      try {
+        out << YAML::Key << setting.substr(0, equals) << YAML::Value
+            << YAML::Load(setting.substr(equals + 1));
+      } catch (const YAML::Exception& error) {
+        return Fail(Code::kUsage, Format("--set {}: the value is not valid YAML: {}", setting, error.msg));
+      }
+    }
+    out << YAML::EndMap;
+  }
+  out << YAML::EndMap;
+  return std::string(out.c_str()) + "\n";
+}
+
+}  // namespace mergepipe

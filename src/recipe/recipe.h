@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "mergepipe/result.h"
+
+namespace mergepipe {
+
+/// Where something stands in a recipe; counted from 1, 0 where nobody knows.
+struct RecipePlace {
+  int line = 0;
+  int column = 0;
+};
+
+/// A model as a recipe names it: `path[@revision][+lora]`.
+struct ModelRef {
+  std::string path;
+  std::string revision;
+  std::string lora;
+  RecipePlace at;
+  std::string Text() const;
+};
+
+/// A value as written; it is converted by the type of its parameter.
+struct SettingValue {
+  std::vector<std::string> anchors;  ///< one: a scalar; several: a gradient over the layers
+  bool is_list = false;
+};
+
+/// The setting of one parameter: entries are tried in order, the first whose filter is part of the tensor's
+/// name counts.
+struct Setting {
+  struct Entry {
+    std::optional<std::string> filter;
+    SettingValue value;
+    RecipePlace at;
+  };
+  std::vector<Entry> entries;
+  RecipePlace at;
+};
+using Parameters = std::map<std::string, Setting>;
+
+/// One model of a `models` or `sources` list.
+struct InputSpec {
+  ModelRef model;
+  std::optional<std::pair<int64_t, int64_t>> layer_range;  ///< [first, end)
+  Parameters parameters;
+  RecipePlace at;
+};
+
+struct SliceSpec {
+  std::vector<InputSpec> sources;
+  std::optional<ModelRef> base_model;
+  Parameters parameters;
+  RecipePlace at;
+};
+
+struct ModuleSpec {
+  std::vector<InputSpec> models;
+  std::vector<SliceSpec> slices;
+  Parameters parameters;
+  RecipePlace at;
+};
+
+/// A recipe as written: mergekit's YAML, nothing resolved yet.
+struct Recipe {
+  std::string where;  ///< file name for messages
+  std::string text;   ///< verbatim
+  std::string merge_method;
+  std::optional<ModelRef> base_model;
+  std::optional<std::string> dtype, out_dtype;
+  std::vector<InputSpec> models;
+  std::vector<SliceSpec> slices;
+  std::vector<std::pair<std::string, ModuleSpec>> modules;  ///< in file order
+  Parameters parameters;
+};
+
+/// Parses a recipe. All faults at once, each with line and column: kUsage; kUnsupported for what this version
+/// does not do.
+Result<Recipe> ParseRecipe(const std::string& text, const std::string& where);
+
+/// A merge described by flags instead of YAML.
+struct RecipeFlags {
+  std::string base;
+  std::string method;
+  std::vector<std::string>
+      experts;  ///< "PATH" or "PATH:WEIGHT"; the number after the last colon is the weight
+  std::vector<std::string> settings;  ///< "key=value"
+};
+/// Writes the recipe that the flags stand for. Fails with kUsage.
+Result<std::string> RecipeFromFlags(const RecipeFlags& flags);
+
+}  // namespace mergepipe

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "format/checkpoint.h"
+#include "methods/method.h"
+#include "recipe/recipe.h"
+
+namespace mergepipe {
+
+/// A model of the merge: what the recipe calls it, and its opened checkpoint.
+struct ResolvedModel {
+  std::string name;  ///< as the recipe writes it
+  std::string path;  ///< absolute
+  std::shared_ptr<const Checkpoint> checkpoint;
+};
+
+/// One stored tensor that an output tensor reads.
+struct TensorSource {
+  size_t model = 0;  ///< position in ResolvedMerge::models
+  TensorPlace place;
+  std::string name;  ///< in that model
+};
+
+/// One output tensor: no globals, no defaults left.
+struct ResolvedTensor {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<uint64_t> shape;
+  uint64_t elements = 0;
+  bool merged = true;                 ///< false: bytes of sources[0] are copied
+  std::string rule;                   ///< why it is copied; empty where merged
+  std::vector<TensorSource> sources;  ///< distinct; the reference first
+  std::vector<size_t> inputs;         ///< of the method, in the recipe's order: positions in `sources`
+  TensorParams params;
+  TensorFacts facts;
+  StatisticsRequest request;
+  uint64_t bytes() const { return elements * DTypeBits(dtype) / 8; }
+};
+
+/// An input tensor that reaches no output, and the rule that says so.
+struct DroppedTensor {
+  size_t model = 0;
+  std::string tensor, rule;
+};
+
+/// A merge with everything decided but the access mask.
+struct ResolvedMerge {
+  const Method* method = nullptr;
+  std::vector<ResolvedModel> models;
+  size_t donor = 0;                     ///< the model whose layout, config and side files the output takes
+  std::vector<ResolvedTensor> tensors;  ///< sorted by name
+  std::vector<DroppedTensor> dropped;
+  std::vector<std::string> warnings;
+  std::optional<DType> out_dtype;
+  bool keeps_layout = true;  ///< output tensors are the donor's, so its shards can be kept
+  std::vector<int64_t>
+      layer_sources;  ///< slices: for each output layer, the donor-numbered source layer; else empty
+  int64_t donor_layers = 0;
+  uint64_t seed = 0;
+};
+
+struct ResolveOptions {
+  bool missing_is_base = false;  ///< an expert that lacks a tensor counts as equal to the base there
+  uint64_t seed = 0;
+  std::map<std::string, std::string>
+      paths;  ///< where models lie, by name in the recipe; others are looked up
+};
+
+/// Opens the models that a recipe names (headers only) and decides every output tensor. All faults at once:
+/// kUsage for the recipe, kInvalidInput for checkpoints.
+Result<ResolvedMerge> ResolveRecipe(const Recipe& recipe, const ResolveOptions& options, Ledger& ledger);
+
+}  // namespace mergepipe

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "mergepipe/result.h"
+#include "storage/ledger.h"
+
+namespace mergepipe {
+
+/// A file of known size that is written in place, in any order, by several threads.
+class OutputFile {
+ public:
+  virtual ~OutputFile() = default;
+
+  /// Writes [offset, offset + bytes.size()). Fast when the address of bytes has the same remainder by 4096 as
+  /// the offset. Fails with kTransient when the disk is full, with kIo otherwise.
+  virtual Result<void> Write(uint64_t offset, std::span<const std::byte> bytes) = 0;
+
+  /// Makes all that was written durable.
+  virtual Result<void> Sync() = 0;
+};
+
+/// Creates `path` (mode 0666 less the umask) with `size` bytes allocated; `resume` opens what is there. Fails
+/// with kTransient when the disk is full, with kIo otherwise.
+Result<std::unique_ptr<OutputFile>> CreateOutputFile(const std::string& path, uint64_t size, bool resume,
+                                                     Ledger& ledger);
+
+/// Writes a whole small file and makes it durable.
+Result<void> WriteSmallFile(const std::string& path, std::string_view text, Ledger& ledger);
+
+/// Makes the entries of a folder durable.
+Result<void> SyncFolder(const std::string& path);
+
+}  // namespace mergepipe

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/digest.h"
+#include "planner/plan.h"
+
+namespace mergepipe {
+
+/// Digest of one tensor's stored bytes as a tree: leaves of a fixed number of elements (16 KiB of the
+/// reference's type), chunks of kLeavesPerChunk leaves, one root. Leaves may be set in any order and by
+/// several threads, so that block size, threads and memory do not show in it.
+class DigestTree {
+ public:
+  DigestTree() = default;
+  explicit DigestTree(uint64_t leaves) : leaves_(leaves) {}
+
+  /// Hashes `bytes`, which begin at leaf `first`; all leaves but the tensor's last have `leaf_bytes`.
+  void Set(uint64_t first, std::span<const std::byte> bytes, uint64_t leaf_bytes) {
+    for (uint64_t leaf = first; !bytes.empty(); ++leaf) {
+      const size_t size = std::min<size_t>(leaf_bytes, bytes.size());
+      leaves_[leaf] = DigestOf(bytes.first(size));
+      bytes = bytes.subspan(size);
+    }
+  }
+
+  std::vector<Digest128> Chunks() const {
+    std::vector<Digest128> chunks;
+    for (size_t i = 0; i < leaves_.size(); i += kLeavesPerChunk) {
+      chunks.push_back(
+          DigestOf(std::span(leaves_).subspan(i, std::min<size_t>(kLeavesPerChunk, leaves_.size() - i))));
+    }
+    return chunks;
+  }
+
+  std::string Root() const { return Hex(DigestOf(std::span<const Digest128>(Chunks()))); }
+
+ private:
+  std::vector<Digest128> leaves_;
+};
+
+}  // namespace mergepipe

@@ -1,0 +1,129 @@
+#include "txn/journal.h"
+
+#include <fcntl.h>
+
+#include <map>
+
+#include "base/digest.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "storage/source.h"
+#include "txn/digest_tree.h"
+#include "txn/manifest.h"
+
+namespace mergepipe {
+namespace {
+
+constexpr const char* kJournalName = ".journal.jsonl";
+constexpr uint64_t kMaxJournalBytes = 1u << 30;
+
+// The digest of a tensor as it stands in a file, read piece by piece.
+Result<std::string> DigestStored(const Source& source, uint64_t offset, uint64_t bytes, uint64_t leaf_bytes) {
+  const uint64_t piece = leaf_bytes * kLeavesPerChunk;
+  std::string buffer(Source::BufferBytes(piece), '\0');
+  DigestTree tree((bytes + leaf_bytes - 1) / leaf_bytes);
+  for (uint64_t at = 0; at < bytes; at += piece) {
+    const uint64_t size = std::min(piece, bytes - at);
+    const auto range = MP_TRY(source.Read(offset + at, size, std::as_writable_bytes(std::span(buffer))));
+    tree.Set(at / leaf_bytes, {range.data, size}, leaf_bytes);
+  }
+  return tree.Root();
+}
+
+Json LedgerLine(const Ledger& ledger) {
+  Json accounts = Json::array();
+  for (size_t i = 0; i < ledger.Accounts(); ++i) {
+    accounts.push_back({{"base", ledger.Read(i, Purpose::kBaseData)},
+                        {"expert", ledger.Read(i, Purpose::kExpertData)},
+                        {"alignment", ledger.Read(i, Purpose::kAlignment)}});
+  }
+  return {{"accounts", accounts}, {"written", ledger.Written()}};
+}
+
+// A resumed merge carries its ledger on.
+void CarryOn(const Json& line, Ledger& ledger) {
+  const Json& accounts = line.at("accounts");
+  for (size_t i = 0; i < accounts.size() && i < ledger.Accounts(); ++i) {
+    ledger.Charge(i, Purpose::kBaseData, accounts[i].at("base"));
+    ledger.Charge(i, Purpose::kExpertData, accounts[i].at("expert"));
+    ledger.Charge(i, Purpose::kAlignment, accounts[i].at("alignment"));
+  }
+  ledger.ChargeWrite(line.at("written"));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Journal>> Journal::Open(Staging& staging, const Plan& plan, Ledger& ledger) {
+  const std::string path = staging.folder() + "/" + kJournalName;
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (!file.is_open())
+    return Fail(WriteCode(errno), Format("{}: can not be created: {}", path, SystemText(errno)));
+  std::unique_ptr<Journal> journal(new Journal(path, std::move(file)));
+  journal->finished_.resize(plan.merge->tensors.size());
+  if (staging.resumed()) MP_TRY(journal->Load(staging, plan, ledger));
+  if (!staging.resumed()) MP_TRY(journal->AppendLine(Json{{"plan_digest", plan.digest}}.dump()));
+  return journal;
+}
+
+Result<void> Journal::Load(Staging& staging, const Plan& plan, Ledger& ledger) {
+  const std::string text = MP_TRY(ReadSmallFile(path_, kMaxJournalBytes));
+  std::map<std::string, TensorRecord> records;
+  Json last_ledger;
+  size_t start = 0;
+  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', start)) {
+    const std::string_view line = std::string_view(text).substr(start, end - start);
+    auto parsed = ParseJson(line, path_);
+    if (!parsed) break;  // cut short by the interruption
+    if (start == 0 && parsed->value("plan_digest", "") != plan.digest) {
+      return Fail(Code::kUsage,
+                  Format("{}: belongs to another merge (or other inputs); run without --resume to begin anew",
+                         staging.folder()));
+    }
+    if (start > 0) {
+      records[parsed->at("tensor")] = RecordFromJson(parsed->at("record"));
+      last_ledger = parsed->at("ledger");
+    }
+    start = end + 1;
+  }
+  if (start == 0) return AppendLine(Json{{"plan_digest", plan.digest}}.dump());
+  if (!last_ledger.is_null()) CarryOn(last_ledger, ledger);
+  for (const Unit& unit : plan.units) {
+    const std::string path = staging.folder() + "/" + unit.file_name;
+    const auto source = OpenLocalSource(path, path);
+    if (!source || (*source)->Size() != unit.layout.file_size) continue;
+    for (size_t i = 0; i < unit.tensors.size(); ++i) {
+      const size_t t = unit.tensors[i];
+      const ResolvedTensor& tensor = plan.merge->tensors[t];
+      const auto record = records.find(tensor.name);
+      if (record == records.end()) continue;
+      const std::string digest =
+          MP_TRY(DigestStored(**source, unit.layout.offsets[i], tensor.bytes(), OutputLeafBytes(plan, t)));
+      if (digest != record->second.digest) continue;
+      finished_[t] = record->second;
+      ++entries_;
+    }
+  }
+  return {};
+}
+
+Result<void> Journal::AppendLine(const std::string& line) {
+  const std::string text = line + "\n";
+  const ssize_t put = ::write(file_.get(), text.data(), text.size());
+  if (put != static_cast<ssize_t>(text.size()))
+    return Fail(WriteCode(errno), Format("{}: writing failed: {}", path_, SystemText(errno)));
+  return {};
+}
+
+Result<void> Journal::Add(const std::string& tensor, const TensorRecord& record, const Ledger& ledger) {
+  ++entries_;
+  return AppendLine(
+      Json{{"tensor", tensor}, {"record", RecordToJson(record)}, {"ledger", LedgerLine(ledger)}}.dump());
+}
+
+Result<void> Journal::Remove() {
+  if (::unlink(path_.c_str()) != 0)
+    return Fail(Code::kIo, Format("{}: can not be removed: {}", path_, SystemText(errno)));
+  return {};
+}
+
+}  // namespace mergepipe

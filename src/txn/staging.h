@@ -1,0 +1,59 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mergepipe/result.h"
+#include "storage/descriptor.h"
+#include "storage/ledger.h"
+#include "storage/output_file.h"
+
+namespace mergepipe {
+
+/// Checks, before anything is read or written, that `output` can be made: its parent is there and writable,
+/// it does not exist yet (or `force` and it is a checkpoint), it is no input, holds none and lies in none,
+/// and the disk has room. Fails with kUsage or kNoSpace.
+Result<void> CheckTarget(const std::string& output, const std::vector<std::string>& inputs, uint64_t bytes,
+                         bool force);
+
+/// The folder in which an output is built, beside its final place; one at a time for each output.
+class Staging {
+ public:
+  /// Creates `.NAME.mergepipe-staging` beside the output and locks it. What an earlier run left there is
+  /// removed, or kept when `resume` is true. Fails with kUsage when another process is at it.
+  static Result<std::unique_ptr<Staging>> Open(const std::string& output, bool resume, Ledger& ledger);
+  /// Removes the folder unless it was published or kept.
+  ~Staging();
+
+  const std::string& folder() const { return folder_; }
+  bool resumed() const { return resumed_; }
+
+  Result<std::unique_ptr<OutputFile>> CreateFile(const std::string& name, uint64_t size);
+  /// Writes a small file, making folders on the way.
+  Result<void> WriteText(const std::string& name, std::string_view text);
+  /// Copies a side file (mode 0666 less the umask) and returns its digest.
+  Result<std::string> CopyFile(const std::string& from, const std::string& name);
+
+  /// Makes everything durable and moves it to its place in one step; an existing output is exchanged and then
+  /// removed.
+  Result<void> Publish(bool force);
+  /// Leaves the folder for `--resume`.
+  void Keep() { keep_ = true; }
+
+ private:
+  Staging(std::string output, Ledger& ledger) : output_(std::move(output)), ledger_(ledger) {}
+  Result<void> MakeParents(const std::string& name);
+
+  std::string output_;
+  std::string folder_;
+  Ledger& ledger_;
+  Descriptor lock_;
+  bool resumed_ = false;
+  bool keep_ = false;
+};
+
+/// Name of the staging folder of an output.
+std::string StagingFolder(const std::string& output);
+
+}  // namespace mergepipe
