@@ -131,7 +131,7 @@ class RecipeReader {
       slice.at = PlaceOf(item);
       if (!ExpectMap(item, "a slice")) continue;
       CheckKeys(item, kSliceKeys, "in a slice");
-      if (!Has(item, "sources")) Fault(item, "a slice has no 'sources'");
+      if (!Has(item, "sources") || item["sources"].size() == 0) Fault(item, "a slice has no 'sources'");
       if (Has(item, "sources")) slice.sources = ReadInputs(item["sources"], "sources", /*ranged=*/true);
       if (Has(item, "base_model")) slice.base_model = ReadRef(item["base_model"]);
       slice.parameters = ReadParameters(item);

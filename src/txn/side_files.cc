@@ -40,7 +40,7 @@ bool SetLayers(OrderedJson& config, const ResolvedMerge& merge) {
   const auto layers = static_cast<int64_t>(merge.layer_sources.size());
   for (auto& [key, value] : config.items()) {
     const bool counts = std::find(kLayerKeys.begin(), kLayerKeys.end(), key) != kLayerKeys.end();
-    if (counts && value.is_number_integer() && value != layers) {
+    if (counts && value.is_number_integer() && value == merge.donor_layers && layers != merge.donor_layers) {
       value = layers;
       changed = true;
     } else if (value.is_array() && static_cast<int64_t>(value.size()) == merge.donor_layers &&

@@ -1,0 +1,328 @@
+#include "recipe/tensor_resolver.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/digest.h"
+#include "recipe/settings.h"
+
+namespace mergepipe {
+namespace {
+
+class TensorResolver {
+ public:
+  explicit TensorResolver(ResolveState& state) : state_(state) {}
+
+  void Run() {
+    for (Scope& scope : state_.scopes)
+      ResolveScope(scope);
+    CopyUnlistedModules();
+  }
+
+ private:
+  void ResolveScope(Scope& scope) {
+    if (scope.slice == nullptr) return ResolveWhole(scope);
+    const int64_t length = scope.inputs[0].end_layer - scope.inputs[0].first_layer;
+    for (int64_t k = 0; k < length; ++k) {
+      const double t = length > 1 ? static_cast<double>(k) / static_cast<double>(length - 1) : 1.0;
+      for (const std::string& suffix : LayerSuffixes(scope, k)) {
+        std::vector<std::string> names;
+        for (const ScopeInput& input : scope.inputs)
+          names.push_back(JoinLayerName(scope.layer_prefix, input.first_layer + k, suffix));
+        AddTensor(scope, JoinLayerName(scope.layer_prefix, scope.first_output_layer + k, suffix), names, t);
+      }
+    }
+    ResolveOutsideLayers(scope);
+  }
+
+  std::set<std::string> LayerSuffixes(const Scope& scope, int64_t k) {
+    std::set<std::string> suffixes;
+    for (const ScopeInput& input : scope.inputs) {
+      const std::string start = Format("{}.{}.", scope.layer_prefix, input.first_layer + k);
+      const auto& tensors = state_.CheckpointOf(input.model).tensors();
+      for (auto it = tensors.lower_bound(start); it != tensors.end() && StartsWith(it->first, start); ++it)
+        suffixes.insert(it->first.substr(start.size()));
+    }
+    return suffixes;
+  }
+
+  void ResolveOutsideLayers(Scope& scope) {
+    std::set<std::string> outside;
+    for (const ScopeInput& input : scope.inputs) {
+      for (const auto& [name, place] : state_.CheckpointOf(input.model).tensors()) {
+        const bool before = StandsBeforeLayers(name);
+        if (!SplitLayerName(name) && (before ? scope.takes_before : scope.takes_behind)) outside.insert(name);
+      }
+    }
+    for (const std::string& name : outside)
+      AddTensor(scope, name, std::vector<std::string>(scope.inputs.size(), name), 0);
+  }
+
+  void ResolveWhole(Scope& scope) {
+    const auto layers = CountLayers(state_.CheckpointOf(ReferenceOf(scope)));
+    std::set<std::string> all;
+    for (const ScopeInput& input : scope.inputs) {
+      for (const auto& [name, place] : state_.CheckpointOf(input.model).tensors()) {
+        if (scope.module_names.Holds(name)) all.insert(name);
+      }
+    }
+    for (const std::string& name : all) {
+      const auto split = SplitLayerName(name);
+      const auto count = split ? layers.find(split->prefix) : layers.end();
+      double t = 0;
+      if (count != layers.end())
+        t = count->second > 1 ? static_cast<double>(split->layer) / static_cast<double>(count->second - 1)
+                              : 1.0;
+      AddTensor(scope, name, std::vector<std::string>(scope.inputs.size(), name), t);
+    }
+  }
+
+  static size_t ReferencePosition(const Scope& scope) {
+    for (size_t i = 0; i < scope.inputs.size(); ++i) {
+      if (scope.inputs[i].model == scope.base) return i;
+    }
+    return 0;
+  }
+  static size_t ReferenceOf(const Scope& scope) { return scope.inputs[ReferencePosition(scope)].model; }
+
+  // Decides one output tensor from the tensors `names` of the scope's inputs.
+  void AddTensor(Scope& scope, const std::string& output, const std::vector<std::string>& names, double t) {
+    scope.names.insert(output);
+    scope.names.insert(names.begin(), names.end());
+    const size_t reference = ReferencePosition(scope);
+    ResolvedTensor tensor;
+    tensor.name = output;
+    const auto reference_source = FindSource(scope.inputs[reference].model, names[reference]);
+    if (!reference_source) return ReferenceLacks(scope, reference, output, names);
+    const TensorEntry& entry = EntryOf(*reference_source);
+    tensor.dtype = entry.dtype;
+    tensor.shape = entry.shape;
+    tensor.elements = entry.elements;
+    tensor.sources.push_back(*reference_source);
+    for (size_t i = 0; i < scope.inputs.size(); ++i) {
+      if (i == reference) {
+        if (state_.method->domain == Domain::kDeltas) continue;
+        tensor.facts.base_input = tensor.inputs.size();
+        tensor.inputs.push_back(0);
+      } else if (!AddInput(scope, i, names[i], entry, tensor)) {
+        return;
+      }
+    }
+    if (!IsMergeable(entry.dtype)) return AddUnmergeable(std::move(tensor));
+    tensor.facts.elements = tensor.elements;
+    tensor.facts.shape = tensor.shape;
+    if (state_.merge.out_dtype) tensor.dtype = *state_.merge.out_dtype;
+    if (!Parameterise(scope, names, t, tensor)) return;
+    DecideCopy(tensor, entry);
+    state_.merge.tensors.push_back(std::move(tensor));
+  }
+
+  const TensorEntry& EntryOf(const TensorSource& source) {
+    return state_.CheckpointOf(source.model).entry(source.place);
+  }
+
+  // A model whose head is tied has no head stored; where another model stores one, the embedding stands in
+  // for it.
+  std::optional<TensorSource> FindSource(size_t model, const std::string& name) {
+    const auto& tensors = state_.CheckpointOf(model).tensors();
+    const auto found = tensors.find(name);
+    if (found != tensors.end()) return TensorSource{model, found->second, name};
+    if (name != "lm_head.weight" || !TiesEmbeddings(model)) return std::nullopt;
+    for (const char* embedding : {"model.embed_tokens.weight", "model.language_model.embed_tokens.weight",
+                                  "transformer.wte.weight"}) {
+      const auto stand_in = tensors.find(embedding);
+      if (stand_in == tensors.end()) continue;
+      if (noted_ties_.insert(model).second) {
+        state_.merge.warnings.push_back(Format("{}: stores no lm_head.weight (tied); its {} stands in for it",
+                                               state_.NameOf(model), embedding));
+      }
+      return TensorSource{model, stand_in->second, embedding};
+    }
+    return std::nullopt;
+  }
+
+  bool TiesEmbeddings(size_t model) {
+    const auto config = state_.CheckpointOf(model).Config();
+    if (!config || !config->is_object()) return false;
+    const auto flag = [](const OrderedJson& object) { return object.value("tie_word_embeddings", false); };
+    return flag(*config) || (config->contains("text_config") && (*config)["text_config"].is_object() &&
+                             flag((*config)["text_config"]));
+  }
+
+  // A tensor that the reference does not have: an error, or left out under --missing base.
+  void ReferenceLacks(const Scope& scope, size_t reference, const std::string& output,
+                      const std::vector<std::string>& names) {
+    std::vector<std::string> holders;
+    for (size_t i = 0; i < scope.inputs.size(); ++i) {
+      const size_t model = scope.inputs[i].model;
+      if (state_.CheckpointOf(model).Find(names[i]) == nullptr) continue;
+      const bool redundant_head = names[i] == "lm_head.weight" && TiesEmbeddings(model);
+      if (state_.options.missing_is_base || redundant_head) {
+        state_.merge.dropped.push_back(
+            {model, names[i],
+             redundant_head ? "stored although its config ties it" : "not in the base (--missing base)"});
+      } else {
+        holders.push_back(state_.NameOf(model));
+      }
+    }
+    if (holders.empty()) return;
+    state_.incomplete = true;
+    state_.faults.push_back(Format("tensor '{}' is in {} but not in {}", output, Join(holders, ", "),
+                                   state_.NameOf(scope.inputs[reference].model)));
+  }
+
+  bool AddInput(const Scope& scope, size_t i, const std::string& name, const TensorEntry& reference,
+                ResolvedTensor& tensor) {
+    const size_t model = scope.inputs[i].model;
+    const auto source = FindSource(model, name);
+    if (!source) {
+      if (state_.options.missing_is_base || !IsMergeable(reference.dtype)) {
+        tensor.inputs.push_back(0);
+        return true;
+      }
+      state_.incomplete = true;
+      state_.faults.push_back(Format("tensor '{}' is in {} but not in {}", name,
+                                     state_.NameOf(tensor.sources[0].model), state_.NameOf(model)));
+      return false;
+    }
+    const TensorEntry& entry = EntryOf(*source);
+    if (entry.shape != reference.shape) {
+      state_.faults.push_back(
+          Format("{}: tensor '{}' has shape {} but {} has {}; merge checkpoints of one architecture",
+                 state_.NameOf(model), name, ShapeText(entry.shape), state_.NameOf(tensor.sources[0].model),
+                 ShapeText(reference.shape)));
+      return false;
+    }
+    if (IsMergeable(entry.dtype) != IsMergeable(reference.dtype)) {
+      state_.faults.push_back(Format("{}: tensor '{}' is stored as {} but in {} as {}", state_.NameOf(model),
+                                     name, DTypeName(entry.dtype), state_.NameOf(tensor.sources[0].model),
+                                     DTypeName(reference.dtype)));
+      return false;
+    }
+    tensor.inputs.push_back(tensor.sources.size());
+    tensor.sources.push_back(*source);
+    return true;
+  }
+
+  // Integers and booleans are copied from the reference; codes that need scales are refused.
+  void AddUnmergeable(ResolvedTensor tensor) {
+    if (IsQuantizedFloat(tensor.dtype) && tensor.sources.size() > 1) {
+      state_.Unsupported(
+          Format("{}: tensor '{}' is stored as {}, codes that mean nothing without their scales; dequantise "
+                 "the model first",
+                 state_.NameOf(tensor.sources[0].model), tensor.name, DTypeName(tensor.dtype)));
+      return;
+    }
+    tensor.merged = false;
+    tensor.rule = Format("{} is never averaged", DTypeName(tensor.dtype));
+    tensor.sources.resize(1);
+    tensor.inputs.clear();
+    state_.merge.tensors.push_back(std::move(tensor));
+  }
+
+  bool Parameterise(const Scope& scope, const std::vector<std::string>& names, double t,
+                    ResolvedTensor& tensor) {
+    for (const ParamSpec& spec : state_.method->params) {
+      if (spec.per_model) continue;
+      if (!SetParam(spec, Levels(scope, nullptr, tensor.name), t, tensor.name, "", tensor.params.global))
+        return false;
+    }
+    size_t position = 0;
+    for (size_t i = 0; i < scope.inputs.size(); ++i) {
+      const bool is_base = state_.method->domain == Domain::kDeltas && i == ReferencePosition(scope);
+      if (is_base) continue;
+      auto& values = tensor.params.inputs.emplace_back();
+      for (const ParamSpec& spec : state_.method->params) {
+        if (!spec.per_model) continue;
+        if (!SetParam(spec, Levels(scope, scope.inputs[i].spec, names[i]), t, tensor.name,
+                      state_.NameOf(scope.inputs[i].model), values))
+          return false;
+      }
+      tensor.facts.random_streams.push_back(
+          Hash64(tensor.name, Hash64(std::to_string(position++), state_.options.seed)));
+    }
+    if (state_.method->request == nullptr) return true;
+    auto request = state_.method->request(tensor.facts, tensor.params);
+    if (!request) {
+      state_.faults.push_back(
+          Format("{}: tensor '{}': {}", state_.recipe.where, tensor.name, request.error().message));
+      return false;
+    }
+    tensor.request = std::move(*request);
+    return true;
+  }
+
+  std::vector<SettingLevel> Levels(const Scope& scope, const InputSpec* input,
+                                   const std::string& tensor) const {
+    return {{input == nullptr ? nullptr : &input->parameters, tensor},
+            {scope.slice == nullptr ? nullptr : &scope.slice->parameters, tensor},
+            {scope.module_parameters, tensor},
+            {&state_.recipe.parameters, tensor}};
+  }
+
+  bool SetParam(const ParamSpec& spec, const std::vector<SettingLevel>& levels, double t,
+                const std::string& tensor, const std::string& model, std::map<std::string, double>& values) {
+    const auto value = LookUp(spec, levels, t);
+    const std::string of = model.empty() ? "" : Format(" of model '{}'", model);
+    if (!value) {
+      if (complained_.insert(value.error().message).second)
+        state_.faults.push_back(
+            Format("{}: {}{} (at tensor '{}')", state_.recipe.where, value.error().message, of, tensor));
+      return false;
+    }
+    if (value->has_value()) {
+      values[spec.name] = **value;
+    } else if (spec.required) {
+      if (complained_.insert(spec.name + "\n" + model).second) {
+        state_.faults.push_back(
+            Format("{}: the method '{}' needs the parameter '{}'{}, and nothing sets it for tensor '{}'",
+                   state_.recipe.where, state_.method->name, spec.name, of, tensor));
+      }
+      return false;
+    }
+    return true;
+  }
+
+  void DecideCopy(ResolvedTensor& tensor, const TensorEntry& reference) {
+    const bool same_type = tensor.dtype == reference.dtype;
+    const bool lone = tensor.inputs.empty();
+    const bool passes = state_.method->is_copy != nullptr && state_.method->is_copy(tensor.params);
+    if (!same_type || !(lone || passes)) return;
+    tensor.merged = false;
+    tensor.rule = lone ? "no model but the base" : "passed through";
+    tensor.request = {};
+  }
+
+  // Modules that the recipe does not list are the donor's, unchanged.
+  void CopyUnlistedModules() {
+    if (state_.recipe.modules.empty()) return;
+    std::set<std::string> made;
+    for (const ResolvedTensor& tensor : state_.merge.tensors)
+      made.insert(tensor.name);
+    for (const auto& [name, place] : state_.CheckpointOf(state_.merge.donor).tensors()) {
+      const bool listed = std::any_of(state_.scopes.begin(), state_.scopes.end(),
+                                      [&](const Scope& scope) { return scope.module_names.Holds(name); });
+      if (listed || made.count(name) > 0) continue;
+      const TensorEntry& entry = state_.CheckpointOf(state_.merge.donor).entry(place);
+      state_.merge.tensors.push_back({.name = name,
+                                      .dtype = entry.dtype,
+                                      .shape = entry.shape,
+                                      .elements = entry.elements,
+                                      .merged = false,
+                                      .rule = "its module is not in the recipe",
+                                      .sources = {{state_.merge.donor, place, name}}});
+    }
+  }
+
+  ResolveState& state_;
+  std::set<std::string> complained_;  // parameters that have been reported once
+  std::set<size_t> noted_ties_;       // models whose tied head has been noted
+};
+
+}  // namespace
+
+void ResolveTensors(ResolveState& state) {
+  TensorResolver(state).Run();
+}
+
+}  // namespace mergepipe
