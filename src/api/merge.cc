@@ -188,7 +188,7 @@ class MergeRun {
       return Fail(
           Code::kInvalidInput,
           Format("{}: the input '{}' changed since the manifest was written: tensor '{}' has other bytes",
-                 model.path, model.name, resolved.sources[s].name));
+                 model.path, model.name, EntryOf(*merge_, resolved.sources[s]).name));
     }
     if (record.digest != found->second.digest)
       return Fail(

@@ -262,7 +262,7 @@ class Engine {
         Code::kInvalidInput,
         Format(
             "{}: tensor '{}' is not finite at element {}; repair the model, or go on with --allow-nonfinite",
-            merge_.models[source.model].name, source.name, bad->element));
+            merge_.models[source.model].name, EntryOf(merge_, source).name, bad->element));
   }
 
   bool noted_nonfinite(size_t tensor) {
@@ -314,8 +314,8 @@ class Engine {
   // How many elements at the threshold may stay in this item: what is left after the items before it.
   Result<void> ShareEquals(uint64_t number, TensorTask& task, const ItemData& item, WorkerMemory& memory,
                            std::vector<uint64_t>& equals_left) {
-    std::vector<uint64_t> counts;
-    {
+    std::vector<uint64_t> counts(equals_left.size(), 0);
+    if (!task.chain().Saturated(task.statistics().thresholds)) {
       const ComputeTurn turn(compute_);
       counts = task.compute()->CountEquals(item, task.statistics(), memory.tiles);
     }

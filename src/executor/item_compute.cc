@@ -184,7 +184,7 @@ ItemCompute::ItemCompute(const ResolvedMerge& merge, const ResolvedTensor& tenso
                          const kernels::Kernels& kernels)
     : merge_(merge), tensor_(tensor), kernels_(kernels), wide_(false) {
   for (const TensorSource& source : tensor.sources) {
-    dtypes_.push_back(merge.models[source.model].checkpoint->entry(source.place).dtype);
+    dtypes_.push_back(EntryOf(merge, source).dtype);
     wide_ = wide_ || dtypes_.back() == DType::kF64;
   }
   tile_elements_ = std::min(kTileElements, kLeafBytes / DTypeBytes(dtypes_[0]));

@@ -10,7 +10,7 @@ TensorTask::TensorTask(const Plan& plan, size_t tensor, const kernels::Kernels& 
       plan_(plan.tensors[tensor]),
       chain_(tensor_.inputs.size()) {
   for (const TensorSource& source : tensor_.sources) {
-    const DType dtype = merge_.models[source.model].checkpoint->entry(source.place).dtype;
+    const DType dtype = EntryOf(merge_, source).dtype;
     source_bytes_.push_back(tensor_.merged ? DTypeBytes(dtype) : 1);
   }
   const uint64_t leaves = (plan_.elements + plan_.leaf_elements() - 1) / plan_.leaf_elements();
@@ -43,7 +43,7 @@ void TensorTask::FinishRound(size_t round) {
 void TensorTask::Prepare() {
   statistics_.thresholds.resize(tensor_.inputs.size());
   if (collector_ != nullptr) statistics_ = collector_->Statistics();
-  constants_ = merge_.method->prepare(tensor_.facts, tensor_.params, statistics_);
+  constants_ = merge_.method->prepare(tensor_.facts, merge_.params[tensor_.params], statistics_);
   for (const Threshold& threshold : statistics_.thresholds)
     cuts_ = cuts_ || ItemCompute::CutsAmongEquals(threshold);
 }

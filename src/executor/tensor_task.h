@@ -33,6 +33,16 @@ class EqualsChain {
     turn_.notify_all();
     return before;
   }
+  /// True once the items before some finished one hold all elements that may stay: later items need not
+  /// count.
+  bool Saturated(const std::vector<Threshold>& thresholds) {
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < before_.size(); ++i) {
+      const bool cuts = ItemCompute::CutsAmongEquals(thresholds[i]);
+      if (cuts && before_[i] < thresholds[i].equal_kept) return false;
+    }
+    return true;
+  }
   void WakeAll() {
     const std::lock_guard lock(mutex_);
     turn_.notify_all();

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "kernels/kernels.h"
@@ -36,6 +37,9 @@ struct TensorParams {
 
   double Get(const std::string& name) const { return global.at(name); }
   double Get(size_t input, const std::string& name) const { return inputs[input].at(name); }
+  bool operator<(const TensorParams& other) const {
+    return std::tie(global, inputs) < std::tie(other.global, other.inputs);
+  }
 };
 
 /// Which elements of a delta survive sparsification.
@@ -50,7 +54,6 @@ struct KeepRule {
 /// Facts about one tensor that `request` may use: nothing that needs its data.
 struct TensorFacts {
   uint64_t elements = 0;
-  std::vector<uint64_t> shape;
   std::optional<size_t> base_input;      ///< position of the base among the inputs (kValues only)
   std::vector<uint64_t> random_streams;  ///< by input: hash of (seed, position of the expert, output tensor)
 };

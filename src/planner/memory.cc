@@ -20,7 +20,7 @@ uint64_t CeilDivide(uint64_t a, uint64_t b) {
 
 uint64_t SourceBytes(const ResolvedMerge& merge, const ResolvedTensor& tensor, size_t source) {
   const TensorSource& s = tensor.sources[source];
-  return DTypeBits(merge.models[s.model].checkpoint->entry(s.place).dtype) / 8;
+  return DTypeBits(EntryOf(merge, s).dtype) / 8;
 }
 
 // Buffers for the sources of `elements` elements.

@@ -27,18 +27,13 @@ PlanCosts ReckonCosts(const Plan& plan) {
   for (size_t i = 0; i < plan.tensors.size(); ++i) {
     const ResolvedTensor& tensor = plan.merge->tensors[i];
     for (const TensorSource& source : tensor.sources) {
-      const uint64_t bytes =
-          plan.merge->models[source.model].checkpoint->entry(source.place).bytes() * plan.tensors[i].passes();
+      const uint64_t bytes = EntryOf(*plan.merge, source).bytes() * plan.tensors[i].passes();
       (plan.reference_model[source.model] ? costs.base_read_bytes : costs.expert_read_bytes) += bytes;
     }
   }
   for (const Unit& unit : plan.units)
     costs.write_bytes += unit.layout.file_size;
   return costs;
-}
-
-Json ParamsJson(const TensorParams& params) {
-  return {{"global", params.global}, {"inputs", params.inputs}};
 }
 
 // Everything that decides the output's bytes, paths left out: models are known by the digest of their headers
@@ -52,14 +47,17 @@ std::string DigestPlan(const Plan& plan) {
   for (const ResolvedTensor& tensor : merge.tensors) {
     Json sources = Json::array();
     for (const TensorSource& source : tensor.sources)
-      sources.push_back({source.model, source.name});
+      sources.push_back({source.model, EntryOf(merge, source).name});
     tensors.push_back({{"name", tensor.name},
                        {"dtype", DTypeName(tensor.dtype)},
                        {"merged", tensor.merged},
                        {"sources", sources},
                        {"inputs", tensor.inputs},
-                       {"params", ParamsJson(tensor.params)}});
+                       {"params", tensor.params}});
   }
+  Json params = Json::array();
+  for (const TensorParams& set : merge.params)
+    params.push_back({{"global", set.global}, {"inputs", set.inputs}});
   Json units = Json::array();
   for (const Unit& unit : plan.units)
     units.push_back({unit.file_name, Sha256Hex(unit.layout.prefix)});
@@ -68,6 +66,7 @@ std::string DigestPlan(const Plan& plan) {
                     {"method", merge.method->name},
                     {"models", models},
                     {"tensors", tensors},
+                    {"params", params},
                     {"units", units},
                     {"seed", merge.seed},
                     {"block_bytes", plan.options.block_bytes},

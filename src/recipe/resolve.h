@@ -23,7 +23,6 @@ struct ResolvedModel {
 struct TensorSource {
   size_t model = 0;  ///< position in ResolvedMerge::models
   TensorPlace place;
-  std::string name;  ///< in that model
 };
 
 /// One output tensor: no globals, no defaults left.
@@ -36,7 +35,7 @@ struct ResolvedTensor {
   std::string rule;                   ///< why it is copied; empty where merged
   std::vector<TensorSource> sources;  ///< distinct; the reference first
   std::vector<size_t> inputs;         ///< of the method, in the recipe's order: positions in `sources`
-  TensorParams params;
+  size_t params = 0;                  ///< position in ResolvedMerge::params; most tensors share theirs
   TensorFacts facts;
   StatisticsRequest request;
   uint64_t bytes() const { return elements * DTypeBits(dtype) / 8; }
@@ -54,6 +53,7 @@ struct ResolvedMerge {
   std::vector<ResolvedModel> models;
   size_t donor = 0;                     ///< the model whose layout, config and side files the output takes
   std::vector<ResolvedTensor> tensors;  ///< sorted by name
+  std::vector<TensorParams> params;     ///< each distinct set once, in order of first use
   std::vector<DroppedTensor> dropped;
   std::vector<std::string> warnings;
   std::optional<DType> out_dtype;
@@ -63,6 +63,11 @@ struct ResolvedMerge {
   int64_t donor_layers = 0;
   uint64_t seed = 0;
 };
+
+/// What the headers say of a source: its name in that model, type, shape, place.
+inline const TensorEntry& EntryOf(const ResolvedMerge& merge, const TensorSource& source) {
+  return merge.models[source.model].checkpoint->entry(source.place);
+}
 
 struct ResolveOptions {
   bool missing_is_base = false;  ///< an expert that lacks a tensor counts as equal to the base there

@@ -1,6 +1,7 @@
 #include "recipe/tensor_resolver.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/digest.h"
@@ -110,10 +111,8 @@ class TensorResolver {
     }
     if (!IsMergeable(entry.dtype)) return AddUnmergeable(std::move(tensor));
     tensor.facts.elements = tensor.elements;
-    tensor.facts.shape = tensor.shape;
     if (state_.merge.out_dtype) tensor.dtype = *state_.merge.out_dtype;
     if (!Parameterise(scope, names, t, tensor)) return;
-    DecideCopy(tensor, entry);
     state_.merge.tensors.push_back(std::move(tensor));
   }
 
@@ -126,7 +125,7 @@ class TensorResolver {
   std::optional<TensorSource> FindSource(size_t model, const std::string& name) {
     const auto& tensors = state_.CheckpointOf(model).tensors();
     const auto found = tensors.find(name);
-    if (found != tensors.end()) return TensorSource{model, found->second, name};
+    if (found != tensors.end()) return TensorSource{model, found->second};
     if (name != "lm_head.weight" || !TiesEmbeddings(model)) return std::nullopt;
     for (const char* embedding : {"model.embed_tokens.weight", "model.language_model.embed_tokens.weight",
                                   "transformer.wte.weight"}) {
@@ -136,7 +135,7 @@ class TensorResolver {
         state_.merge.warnings.push_back(Format("{}: stores no lm_head.weight (tied); its {} stands in for it",
                                                state_.NameOf(model), embedding));
       }
-      return TensorSource{model, stand_in->second, embedding};
+      return TensorSource{model, stand_in->second};
     }
     return std::nullopt;
   }
@@ -220,29 +219,36 @@ class TensorResolver {
     state_.merge.tensors.push_back(std::move(tensor));
   }
 
+  // Looks up every parameter of the tensor and asks the method what statistics it needs with them.
   bool Parameterise(const Scope& scope, const std::vector<std::string>& names, double t,
                     ResolvedTensor& tensor) {
+    TensorParams params;
     for (const ParamSpec& spec : state_.method->params) {
       if (spec.per_model) continue;
-      if (!SetParam(spec, Levels(scope, nullptr, tensor.name), t, tensor.name, "", tensor.params.global))
+      if (!SetParam(spec, Levels(scope, nullptr, tensor.name), t, tensor.name, "", params.global))
         return false;
     }
-    size_t position = 0;
     for (size_t i = 0; i < scope.inputs.size(); ++i) {
-      const bool is_base = state_.method->domain == Domain::kDeltas && i == ReferencePosition(scope);
-      if (is_base) continue;
-      auto& values = tensor.params.inputs.emplace_back();
+      if (state_.method->domain == Domain::kDeltas && i == ReferencePosition(scope)) continue;
+      auto& values = params.inputs.emplace_back();
       for (const ParamSpec& spec : state_.method->params) {
         if (!spec.per_model) continue;
         if (!SetParam(spec, Levels(scope, scope.inputs[i].spec, names[i]), t, tensor.name,
                       state_.NameOf(scope.inputs[i].model), values))
           return false;
       }
-      tensor.facts.random_streams.push_back(
-          Hash64(tensor.name, Hash64(std::to_string(position++), state_.options.seed)));
+      const std::string position = std::to_string(params.inputs.size() - 1);
+      tensor.facts.random_streams.push_back(Hash64(tensor.name, Hash64(position, state_.options.seed)));
     }
+    if (!AskForStatistics(params, tensor)) return false;
+    DecideCopy(params, tensor);
+    tensor.params = NumberOf(std::move(params));
+    return true;
+  }
+
+  bool AskForStatistics(const TensorParams& params, ResolvedTensor& tensor) {
     if (state_.method->request == nullptr) return true;
-    auto request = state_.method->request(tensor.facts, tensor.params);
+    auto request = state_.method->request(tensor.facts, params);
     if (!request) {
       state_.faults.push_back(
           Format("{}: tensor '{}': {}", state_.recipe.where, tensor.name, request.error().message));
@@ -250,6 +256,23 @@ class TensorResolver {
     }
     tensor.request = std::move(*request);
     return true;
+  }
+
+  // Bytes are copied where nothing but the base is there, or where the method says so, and the type stays.
+  void DecideCopy(const TensorParams& params, ResolvedTensor& tensor) {
+    const bool same_type = tensor.dtype == EntryOf(tensor.sources[0]).dtype;
+    const bool lone = tensor.inputs.empty();
+    const bool passes = state_.method->is_copy != nullptr && state_.method->is_copy(params);
+    if (!same_type || !(lone || passes)) return;
+    tensor.merged = false;
+    tensor.rule = lone ? "no model but the base" : "passed through";
+    tensor.request = {};
+  }
+
+  size_t NumberOf(TensorParams params) {
+    const auto [at, inserted] = param_numbers_.try_emplace(params, state_.merge.params.size());
+    if (inserted) state_.merge.params.push_back(std::move(params));
+    return at->second;
   }
 
   std::vector<SettingLevel> Levels(const Scope& scope, const InputSpec* input,
@@ -283,16 +306,6 @@ class TensorResolver {
     return true;
   }
 
-  void DecideCopy(ResolvedTensor& tensor, const TensorEntry& reference) {
-    const bool same_type = tensor.dtype == reference.dtype;
-    const bool lone = tensor.inputs.empty();
-    const bool passes = state_.method->is_copy != nullptr && state_.method->is_copy(tensor.params);
-    if (!same_type || !(lone || passes)) return;
-    tensor.merged = false;
-    tensor.rule = lone ? "no model but the base" : "passed through";
-    tensor.request = {};
-  }
-
   // Modules that the recipe does not list are the donor's, unchanged.
   void CopyUnlistedModules() {
     if (state_.recipe.modules.empty()) return;
@@ -310,11 +323,12 @@ class TensorResolver {
                                       .elements = entry.elements,
                                       .merged = false,
                                       .rule = "its module is not in the recipe",
-                                      .sources = {{state_.merge.donor, place, name}}});
+                                      .sources = {{state_.merge.donor, place}}});
     }
   }
 
   ResolveState& state_;
+  std::map<TensorParams, size_t> param_numbers_;
   std::set<std::string> complained_;  // parameters that have been reported once
   std::set<size_t> noted_ties_;       // models whose tied head has been noted
 };

@@ -17,29 +17,12 @@ Json FilesJson(const std::map<std::string, FileRecord>& files) {
   return json;
 }
 
-// Most tensors share their parameters: each distinct set is written once.
-class ParameterSets {
- public:
-  size_t NumberOf(const TensorParams& params) {
-    const Json json = {{"global", params.global}, {"inputs", params.inputs}};
-    const auto [at, inserted] = numbers_.try_emplace(json.dump(), sets_.size());
-    if (inserted) sets_.push_back(json);
-    return at->second;
-  }
-  const Json& sets() const { return sets_; }
-
- private:
-  std::map<std::string, size_t> numbers_;
-  Json sets_ = Json::array();
-};
-
-Json TensorJson(const Plan& plan, size_t number, const TensorRecord& record, const std::string& file,
-                ParameterSets& sets) {
+Json TensorJson(const Plan& plan, size_t number, const TensorRecord& record, const std::string& file) {
   const ResolvedTensor& tensor = plan.merge->tensors[number];
   Json sources = Json::array();
   for (size_t s = 0; s < tensor.sources.size(); ++s) {
     sources.push_back({{"input", tensor.sources[s].model},
-                       {"tensor", tensor.sources[s].name},
+                       {"tensor", EntryOf(*plan.merge, tensor.sources[s]).name},
                        {"digest", record.sources[s]}});
   }
   Json json = RecordToJson(record);
@@ -52,7 +35,7 @@ Json TensorJson(const Plan& plan, size_t number, const TensorRecord& record, con
   json["sources"] = sources;
   if (tensor.merged) {
     json["inputs"] = tensor.inputs;
-    json["parameters"] = sets.NumberOf(tensor.params);
+    json["parameters"] = tensor.params;
   }
   return json;
 }
@@ -75,11 +58,13 @@ Json CoreJson(const ManifestContents& contents) {
     inputs.push_back({{"header_digest", merge.models[i].checkpoint->HeaderDigest()},
                       {"role", plan.reference_model[i] ? "base" : "expert"}});
   }
-  ParameterSets sets;
+  Json parameters = Json::array();
+  for (const TensorParams& set : merge.params)
+    parameters.push_back({{"global", set.global}, {"inputs", set.inputs}});
   Json tensors = Json::array();
   for (const Unit& unit : plan.units) {
     for (const size_t t : unit.tensors)
-      tensors.push_back(TensorJson(plan, t, (*contents.tensors)[t], unit.file_name, sets));
+      tensors.push_back(TensorJson(plan, t, (*contents.tensors)[t], unit.file_name));
   }
   Json dropped = Json::array();
   for (const DroppedTensor& tensor : merge.dropped)
@@ -96,7 +81,7 @@ Json CoreJson(const ManifestContents& contents) {
           {"donor", merge.donor},
           {"units", UnitsJson(plan)},
           {"tensors", tensors},
-          {"parameters", sets.sets()},
+          {"parameters", parameters},
           {"dropped", dropped},
           {"files", FilesJson(contents.files)}};
 }
