@@ -51,8 +51,6 @@ class Engine {
         threads.emplace_back([this, &worker] { Work(worker); });
     }
     if (error_) return Fail(std::move(*error_));
-    for (const auto& file : files_)
-      MP_TRY(file->Sync());
     return std::move(result_);
   }
 
@@ -79,8 +77,15 @@ class Engine {
     tasks_.resize(count);
     left_.resize(schedule_.size());
     phases_done_.resize(count, 0);
-    for (size_t s = 0; s < schedule_.size(); ++s)
-      left_[s] = plan_.tensors[schedule_[s].tensor].items;
+    tensors_left_.resize(plan_.units.size(), 0);
+    for (size_t s = 0; s < schedule_.size(); ++s) {
+      const Segment& segment = schedule_[s];
+      left_[s] = plan_.tensors[segment.tensor].items;
+      if (segment.phase == 0 && left_[s] > 0) ++tensors_left_[places_[segment.tensor].unit];
+    }
+    for (size_t u = 0; u < plan_.units.size(); ++u) {
+      if (tensors_left_[u] == 0) MP_TRY(files_[u]->Sync());  // nothing left to do in it
+    }
     return {};
   }
 
@@ -153,11 +158,15 @@ class Engine {
     return {};
   }
 
+  // The last tensor of a shard makes the shard durable, while other workers go on.
   Result<void> FinishTensor(size_t tensor, const TensorTask& task) {
     result_.records[tensor] = task.Record();
-    const std::lock_guard lock(report_mutex_);
+    const size_t unit = places_[tensor].unit;
+    std::unique_lock lock(report_mutex_);
     if (options_.on_tensor) MP_TRY(options_.on_tensor(tensor, result_.records[tensor]));
-    return {};
+    const bool last = --tensors_left_[unit] == 0;
+    lock.unlock();
+    return last ? files_[unit]->Sync() : Result<void>();
   }
 
   void Stop(Error error) {
@@ -368,7 +377,8 @@ class Engine {
   std::vector<bool> nonfinite_;
   std::optional<Error> error_;
   std::atomic<bool> stopped_{false};
-  std::mutex report_mutex_;
+  std::mutex report_mutex_;           // guards on_tensor and what follows
+  std::vector<size_t> tensors_left_;  // by unit
   EngineResult result_;
 };
 
