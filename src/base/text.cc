@@ -87,7 +87,7 @@ Result<uint64_t> ParseUnsigned(std::string_view text) {
 
 Result<double> ParseDouble(std::string_view text) {
   double value = 0;
-  if (StartsWith(text, "+")) text.remove_prefix(1);
+  if (StartsWith(text, "+") && !StartsWith(text, "+-")) text.remove_prefix(1);
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || text.empty() || !std::isfinite(value)) {
     return Fail(Code::kUsage, Format("'{}' is not a number", text));
@@ -97,7 +97,8 @@ Result<double> ParseDouble(std::string_view text) {
 
 std::string NearestWord(std::string_view word, const std::vector<std::string>& candidates) {
   std::string best;
-  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
+  // As many edits as the word has letters would turn it into anything.
+  size_t best_distance = std::min(std::max<size_t>(2, word.size() / 3) + 1, std::max<size_t>(1, word.size()));
   for (const std::string& candidate : candidates) {
     const size_t distance = EditDistance(word, candidate);
     if (distance < best_distance) {
