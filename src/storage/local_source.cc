@@ -80,7 +80,8 @@ class LocalSource final : public Source {
 }  // namespace
 
 Result<std::unique_ptr<Source>> OpenLocalSource(const std::string& path, const std::string& name) {
-  Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Without O_NONBLOCK a pipe would be waited for; to a regular file it means nothing.
+  Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.is_open()) {
     const Code code = errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == ELOOP
                           ? Code::kInvalidInput

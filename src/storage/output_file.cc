@@ -58,6 +58,10 @@ class LocalOutputFile final : public OutputFile {
 };
 
 Result<void> Allocate(int fd, uint64_t size, const std::string& path) {
+  struct stat info {};
+  const bool longer = ::fstat(fd, &info) == 0 && static_cast<uint64_t>(info.st_size) > size;  // a leftover
+  if (longer && ::ftruncate(fd, static_cast<off_t>(size)) != 0)
+    return Fail(WriteCode(errno), Format("{}: {}", path, SystemText(errno)));
   if (size == 0 || ::fallocate(fd, 0, 0, static_cast<off_t>(size)) == 0) return {};
   if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) {
     return Fail(WriteCode(errno),
