@@ -29,7 +29,6 @@ class ItemCompute::Typed {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!collector.WantsInput(i)) continue;
       ForTiles(item, [&](uint64_t at, size_t n) {
-        LoadBase(item, at, n);
         LoadInput(item, i, at, n);
         collector.AddInput(scratch, i, inputs_[i], n, item.first + at, loops_);
       });
@@ -50,7 +49,6 @@ class ItemCompute::Typed {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!CutsAmongEquals(statistics.thresholds[i])) continue;
       ForTiles(item, [&](uint64_t at, size_t n) {
-        LoadBase(item, at, n);
         LoadInput(item, i, at, n);
         equals[i] += loops_.count_equal(inputs_[i], n, statistics.thresholds[i].key);
       });
@@ -85,8 +83,7 @@ class ItemCompute::Typed {
     std::optional<NonFinite> bad;
     ForTiles(item, [&](uint64_t at, size_t n) {
       for (size_t s = 0; s < item.sources.size() && !bad; ++s) {
-        const std::byte* stored = item.sources[s] + at * DTypeBytes(o_.dtypes_[s]);
-        if (loops_.all_stored_finite(o_.dtypes_[s], stored, n)) continue;
+        if (loops_.all_stored_finite(o_.dtypes_[s], Stored(item, s, at), n)) continue;
         Load(item, s, at, n, spare_);
         for (size_t k = 0; k < n && !bad; ++k) {
           if (!std::isfinite(spare_[k]) && !IsSharedInfinity(item, at + k, spare_[k]))
@@ -104,16 +101,20 @@ class ItemCompute::Typed {
       body(at, static_cast<size_t>(std::min(o_.tile_elements_, item.count - at)));
   }
 
+  const std::byte* Stored(const ItemData& item, size_t source, uint64_t at) const {
+    return item.sources[source] + at * DTypeBytes(o_.dtypes_[source]);
+  }
   void Load(const ItemData& item, size_t source, uint64_t at, size_t n, T* out) const {
-    loops_.widen(o_.dtypes_[source], item.sources[source] + at * DTypeBytes(o_.dtypes_[source]), out, n);
+    loops_.widen(o_.dtypes_[source], Stored(item, source, at), out, n);
   }
   void LoadBase(const ItemData& item, uint64_t at, size_t n) { Load(item, 0, at, n, base_); }
 
+  // Values, or deltas straight from the stored values of input and base.
   void LoadInput(const ItemData& item, size_t input, uint64_t at, size_t n) {
-    if (o_.merge_.method->domain == Domain::kValues)
-      return Load(item, o_.tensor_.inputs[input], at, n, inputs_[input]);
-    Load(item, o_.tensor_.inputs[input], at, n, spare_);
-    loops_.subtract(spare_, base_, inputs_[input], n);
+    const size_t source = o_.tensor_.inputs[input];
+    if (o_.merge_.method->domain == Domain::kValues) return Load(item, source, at, n, inputs_[input]);
+    loops_.delta(o_.dtypes_[source], Stored(item, source, at), o_.dtypes_[0], Stored(item, 0, at),
+                 inputs_[input], n);
   }
 
   void LoadAll(const ItemData& item, uint64_t at, size_t n) {

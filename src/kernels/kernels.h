@@ -20,6 +20,9 @@ struct Loops {
   /// stored[i] = values[i] rounded to nearest even, once; NaN payloads that came from `widen` survive.
   void (*narrow)(DType dtype, const T* values, void* stored, size_t n);
 
+  /// delta[i] = x[i] - base[i] of stored values, and exactly 0 where both widen to the same bits (infinities
+  /// and NaN too).
+  void (*delta)(DType x_dtype, const void* x, DType base_dtype, const void* base, T* delta, size_t n);
   /// delta[i] = x[i] - base[i], and exactly 0 where both have the same bits (infinities and NaN too).
   void (*subtract)(const T* x, const T* base, T* delta, size_t n);
   /// out[i] = mix[i] == 0 ? base[i] : base[i] + mix[i]: no update keeps the base's bits, -0.0 too.

@@ -156,6 +156,29 @@ TEST_P(EveryTarget, EqualsTheScalarTargetBitForBit) {
   }
 }
 
+TEST_P(EveryTarget, DeltasOfStoredValuesAreWidenedDifferences) {
+  const auto& loops = kernels().f32;
+  constexpr size_t kCount = 1500;
+  for (const DType x_dtype : {DType::kBF16, DType::kF16, DType::kF32, DType::kF64}) {
+    for (const DType base_dtype : {DType::kBF16, DType::kF16, DType::kF32, DType::kF64}) {
+      std::vector<float> x = RandomNumbers(kCount, 11, 0.1f), base = RandomNumbers(kCount, 12, 0.1f);
+      for (size_t i = 0; i < kCount; i += 5)
+        x[i] = base[i];
+      base[0] = x[0] = INFINITY;
+      std::vector<double> stored_x(kCount), stored_base(kCount);  // room for every type
+      loops.narrow(x_dtype, x.data(), stored_x.data(), kCount);
+      loops.narrow(base_dtype, base.data(), stored_base.data(), kCount);
+      std::vector<float> delta(kCount), want(kCount);
+      loops.delta(x_dtype, stored_x.data(), base_dtype, stored_base.data(), delta.data(), kCount);
+      Scalar().f32.widen(x_dtype, stored_x.data(), x.data(), kCount);
+      Scalar().f32.widen(base_dtype, stored_base.data(), base.data(), kCount);
+      Scalar().f32.subtract(x.data(), base.data(), want.data(), kCount);
+      EXPECT_TRUE(SameBits(delta, want)) << DTypeName(x_dtype) << " - " << DTypeName(base_dtype);
+      EXPECT_EQ(delta[0], 0.0f);
+    }
+  }
+}
+
 TEST_P(EveryTarget, OneBadValueAnywhereIsSeen) {
   for (const float bad : {INFINITY, -INFINITY, NAN}) {
     for (size_t at = 0; at < 100; at += 9) {

@@ -84,24 +84,44 @@ inline float Single(double x) {
   return ToOdd(x);
 }
 
-template <typename T, typename Stored, typename From>
-inline void WidenLoop(const void* stored, T* __restrict out, size_t n, From from) {
-  const auto* __restrict in = static_cast<const Stored*>(stored);
+// The type of a stored value and how it widens: what the loops over stored values are templates of.
+struct StoredBf16 {
+  using Type = uint16_t;
+  static float Wide(uint16_t v) { return FromBf16(v); }
+};
+struct StoredF16 {
+  using Type = uint16_t;
+  static float Wide(uint16_t v) { return FromF16(v); }
+};
+struct StoredF32 {
+  using Type = float;
+  static float Wide(float v) { return v; }
+};
+struct StoredF64 {
+  using Type = double;
+  static double Wide(double v) { return v; }
+};
+
+constexpr size_t DTypeBytesOf(DType dtype) {
+  return dtype == DType::kF64 ? 8 : dtype == DType::kF32 ? 4 : 2;
+}
+
+template <typename T, typename Stored>
+void WidenLoop(const void* stored, T* __restrict out, size_t n) {
+  const auto* __restrict in = static_cast<const typename Stored::Type*>(stored);
   for (size_t i = 0; i < n; ++i) {
-    Stored value;
+    typename Stored::Type value;
     __builtin_memcpy(&value, in + i, sizeof value);
-    out[i] = static_cast<T>(from(value));
+    out[i] = static_cast<T>(Stored::Wide(value));
   }
 }
 
 template <typename T>
 void Widen(DType dtype, const void* stored, T* out, size_t n) {
-  if (dtype == DType::kBF16)
-    return WidenLoop<T, uint16_t>(stored, out, n, [](uint16_t v) { return FromBf16(v); });
-  if (dtype == DType::kF16)
-    return WidenLoop<T, uint16_t>(stored, out, n, [](uint16_t v) { return FromF16(v); });
-  if (dtype == DType::kF32) return WidenLoop<T, float>(stored, out, n, [](float v) { return v; });
-  WidenLoop<T, double>(stored, out, n, [](double v) { return v; });
+  if (dtype == DType::kBF16) return WidenLoop<T, StoredBf16>(stored, out, n);
+  if (dtype == DType::kF16) return WidenLoop<T, StoredF16>(stored, out, n);
+  if (dtype == DType::kF32) return WidenLoop<T, StoredF32>(stored, out, n);
+  WidenLoop<T, StoredF64>(stored, out, n);
 }
 
 template <typename T, typename Stored, typename To>
@@ -133,6 +153,42 @@ void Subtract(const T* __restrict x, const T* __restrict base, T* __restrict del
     const T difference = x[i] - base[i];
     delta[i] = Bits(x[i]) == Bits(base[i]) ? T{0} : difference;
   }
+}
+
+template <typename T, typename Stored>
+void DeltaLoop(const void* x, const void* base, T* __restrict delta, size_t n) {
+  const auto* __restrict px = static_cast<const typename Stored::Type*>(x);
+  const auto* __restrict pb = static_cast<const typename Stored::Type*>(base);
+  for (size_t i = 0; i < n; ++i) {
+    typename Stored::Type stored_x, stored_base;
+    __builtin_memcpy(&stored_x, px + i, sizeof stored_x);
+    __builtin_memcpy(&stored_base, pb + i, sizeof stored_base);
+    const T wide_x = static_cast<T>(Stored::Wide(stored_x));
+    const T wide_base = static_cast<T>(Stored::Wide(stored_base));
+    const T difference = wide_x - wide_base;
+    delta[i] = Bits(wide_x) == Bits(wide_base) ? T{0} : difference;
+  }
+}
+
+template <typename T>
+void MixedDelta(DType x_dtype, const void* x, DType base_dtype, const void* base, T* delta, size_t n) {
+  constexpr size_t kChunk = 512;
+  T wide_x[kChunk], wide_base[kChunk];
+  for (size_t at = 0; at < n; at += kChunk) {
+    const size_t count = n - at < kChunk ? n - at : kChunk;
+    Widen(x_dtype, static_cast<const char*>(x) + at * DTypeBytesOf(x_dtype), wide_x, count);
+    Widen(base_dtype, static_cast<const char*>(base) + at * DTypeBytesOf(base_dtype), wide_base, count);
+    Subtract(wide_x, wide_base, delta + at, count);
+  }
+}
+
+template <typename T>
+void Delta(DType x_dtype, const void* x, DType base_dtype, const void* base, T* delta, size_t n) {
+  if (x_dtype != base_dtype) return MixedDelta(x_dtype, x, base_dtype, base, delta, n);
+  if (x_dtype == DType::kBF16) return DeltaLoop<T, StoredBf16>(x, base, delta, n);
+  if (x_dtype == DType::kF16) return DeltaLoop<T, StoredF16>(x, base, delta, n);
+  if (x_dtype == DType::kF32) return DeltaLoop<T, StoredF32>(x, base, delta, n);
+  DeltaLoop<T, StoredF64>(x, base, delta, n);
 }
 
 template <typename T>
@@ -305,12 +361,24 @@ void AddLow(const T* __restrict delta, size_t n, uint64_t* __restrict sums) {
   }
 }
 
+// Few elements lie in the bucket, so runs without any are passed over by a comparison that vectorises.
 template <typename T>
 void CountLow(const T* __restrict delta, size_t n, uint32_t high, uint32_t* __restrict counts) {
-  for (size_t i = 0; i < n; ++i) {
-    const uint32_t key = KeyOf(delta[i]);
-    if (key >> kLowBits == high) ++counts[key & (kLowBuckets - 1)];
+  constexpr size_t kRun = 32;
+  const auto count = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const uint32_t key = KeyOf(delta[i]);
+      if (key >> kLowBits == high) ++counts[key & (kLowBuckets - 1)];
+    }
+  };
+  const size_t whole = n / kRun * kRun;
+  for (size_t at = 0; at < whole; at += kRun) {
+    uint32_t hits = 0;
+    for (size_t k = 0; k < kRun; ++k)
+      hits |= KeyOf(delta[at + k]) >> kLowBits == high ? 1u : 0u;
+    if (hits != 0) count(at, at + kRun);
   }
+  count(whole, n);
 }
 
 template <typename T>
@@ -325,6 +393,7 @@ template <typename T>
 constexpr Loops<T> MakeLoops() {
   return {.widen = Widen<T>,
           .narrow = Narrow<T>,
+          .delta = Delta<T>,
           .subtract = Subtract<T>,
           .add_to_base = AddToBase<T>,
           .add_scaled = AddScaled<T>,
