@@ -83,34 +83,46 @@ void ParameterCheck::CheckLevel(const Parameters& parameters, bool model_level) 
   }
 }
 
-void ParameterCheck::CheckFilters(const std::vector<Scope>& scopes) {
+void ParameterCheck::CheckReach(const std::vector<Scope>& scopes) {
   std::set<std::string> all;
   for (const Scope& scope : scopes)
     all.insert(scope.names.begin(), scope.names.end());
-  CheckLevelFilters(recipe_.parameters, all, all);
+  int64_t most_layers = 0;
+  for (const Scope& scope : scopes)
+    most_layers = std::max(most_layers, scope.layers);
+  CheckEntries(recipe_.parameters, {all, all, most_layers});
   for (const Scope& scope : scopes) {
-    if (scope.module_parameters != nullptr) CheckLevelFilters(*scope.module_parameters, all, all);
-    if (scope.slice != nullptr) CheckLevelFilters(scope.slice->parameters, scope.names, all);
+    const Reach reach{scope.names, all, scope.layers};
+    if (scope.module_parameters != nullptr) CheckEntries(*scope.module_parameters, {all, all, scope.layers});
+    if (scope.slice != nullptr) CheckEntries(scope.slice->parameters, reach);
     for (const ScopeInput& input : scope.inputs) {
-      if (input.spec != nullptr) CheckLevelFilters(input.spec->parameters, scope.names, all);
+      if (input.spec != nullptr) CheckEntries(input.spec->parameters, reach);
     }
   }
 }
 
-void ParameterCheck::CheckLevelFilters(const Parameters& parameters, const std::set<std::string>& names,
-                                       const std::set<std::string>& all) {
+void ParameterCheck::CheckEntries(const Parameters& parameters, const Reach& reach) {
   for (const auto& [name, setting] : parameters) {
     for (const Setting::Entry& entry : setting.entries) {
-      if (!entry.filter || Contains(names, *entry.filter)) continue;
-      if (Contains(all, *entry.filter)) {
+      CheckFilter(name, entry, reach);
+      const auto anchors = static_cast<int64_t>(entry.value.anchors.size());
+      if (reach.layers > 0 && anchors > std::max<int64_t>(1, reach.layers)) {
         warnings_.push_back(
-            Format("{}: the filter '{}' of '{}' matches no tensor of its slice, only of another",
-                   At(entry.at), *entry.filter, name));
-      } else {
-        faults_.push_back(Format("{}: the filter '{}' of '{}' matches no tensor of the merge", At(entry.at),
-                                 *entry.filter, name));
+            Format("{}: the gradient of '{}' has {} values for {} layers; some are never reached",
+                   At(entry.at), name, anchors, reach.layers));
       }
     }
+  }
+}
+
+void ParameterCheck::CheckFilter(const std::string& name, const Setting::Entry& entry, const Reach& reach) {
+  if (!entry.filter || Contains(reach.names, *entry.filter)) return;
+  if (Contains(reach.all, *entry.filter)) {
+    warnings_.push_back(Format("{}: the filter '{}' of '{}' matches no tensor of its slice, only of another",
+                               At(entry.at), *entry.filter, name));
+  } else {
+    faults_.push_back(Format("{}: the filter '{}' of '{}' matches no tensor of the merge", At(entry.at),
+                             *entry.filter, name));
   }
 }
 

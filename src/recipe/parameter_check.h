@@ -16,18 +16,25 @@ class ParameterCheck {
 
   /// Checks every parameter name at every level.
   void CheckNames();
-  /// Checks every filter against the names that the scopes met.
-  void CheckFilters(const std::vector<Scope>& scopes);
+  /// Checks every filter against the names that the scopes met, and every gradient against their number of
+  /// layers.
+  void CheckReach(const std::vector<Scope>& scopes);
 
   std::vector<std::string> TakeFaults() { return std::move(faults_); }
   std::vector<std::string> TakeWarnings() { return std::move(warnings_); }
 
  private:
+  // What the entries of one level can have an effect on.
+  struct Reach {
+    const std::set<std::string>& names;  // tensors of its scope
+    const std::set<std::string>& all;    // tensors of the whole merge
+    int64_t layers;
+  };
   void CheckLevel(const Parameters& parameters, bool model_level);
   void CheckInputs(const std::vector<InputSpec>& inputs);
   void CheckSlices(const std::vector<SliceSpec>& slices);
-  void CheckLevelFilters(const Parameters& parameters, const std::set<std::string>& names,
-                         const std::set<std::string>& all);
+  void CheckEntries(const Parameters& parameters, const Reach& reach);
+  void CheckFilter(const std::string& name, const Setting::Entry& entry, const Reach& reach);
   std::string At(const RecipePlace& place) const;
 
   const Method& method_;

@@ -37,7 +37,7 @@ class Resolver {
     Take(check);
     if (HasFaults()) return Verdict();
     ResolveTensors(state_);
-    check.CheckFilters(state_.scopes);
+    check.CheckReach(state_.scopes);
     Take(check);
     if (HasFaults()) return Verdict();
     return Finish();

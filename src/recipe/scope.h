@@ -41,6 +41,7 @@ struct Scope {
   int64_t first_output_layer = 0;
   bool takes_before = false;    ///< slices: the tensors before the layers are made here (first slice)
   bool takes_behind = false;    ///< slices: those behind them (last slice)
+  int64_t layers = 0;           ///< that gradients are spread over; the most where there are several stacks
   std::set<std::string> names;  ///< output and input tensors met here; what filters can match
 };
 

@@ -115,6 +115,8 @@ class ScopeBuilder {
     for (const InputSpec& input : inputs)
       scope.inputs.push_back({*state_.Open(input.model), 0, 0, &input});
     AppendBase(scope);
+    for (const auto& [prefix, count] : CountLayers(state_.CheckpointOf(scope.inputs[0].model)))
+      scope.layers = std::max(scope.layers, count);
     state_.scopes.push_back(std::move(scope));
   }
 
@@ -150,9 +152,9 @@ class ScopeBuilder {
       for (int64_t k = 0; k < length; ++k)
         state_.merge.layer_sources.push_back(scope.inputs[0].first_layer + k);
       next_layer += length;
+      scope.layers = length;
       state_.scopes.push_back(std::move(scope));
     }
-    state_.merge.keeps_layout = false;
   }
 
   void AddSliceInput(Scope& scope, const InputSpec& input) {
