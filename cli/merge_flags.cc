@@ -1,6 +1,7 @@
 #include "merge_flags.h"
 
-#include <cstdlib>
+#include <charconv>
+#include <system_error>
 
 #include "terminal.h"
 
@@ -8,11 +9,11 @@ namespace mergepipe::cli {
 namespace {
 
 Result<uint64_t> SeedOf(const std::string& text) {
-  char* end = nullptr;
-  const unsigned long long seed = std::strtoull(text.c_str(), &end, 10);
-  if (text.empty() || *end != '\0' || text[0] == '-')
-    return Fail(Code::kUsage, "--seed " + text + " is no whole number");
-  return static_cast<uint64_t>(seed);
+  uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error != std::errc() || end != text.data() + text.size())
+    return Fail(Code::kUsage, "--seed " + text + " is no whole number below 2^64");
+  return seed;
 }
 
 // RECIPE OUT, or with a recipe in flags OUT alone.
