@@ -27,7 +27,8 @@ const Command& MergeCommand() {
   static const Command command = {
       .name = "merge",
       .summary = "merge checkpoints by a recipe and publish the result, all or nothing",
-      .positionals = {{"RECIPE", "mergekit YAML file (left out beside --base, --method and --expert)", false},
+      .positionals = {{"RECIPE", "mergekit YAML file; beside --base, --method and --expert give OUT alone",
+                       false},
                       {"OUT", "folder to make", false}},
       .flags = Flags(),
       .examples = {"mergepipe merge ties.yml merged",

@@ -18,7 +18,8 @@ const Command& PlanCommand() {
   static const Command command = {
       .name = "plan",
       .summary = "tell what a merge would read, write and need, from headers alone",
-      .positionals = {{"RECIPE", "mergekit YAML file (left out beside --base, --method and --expert)", false},
+      .positionals = {{"RECIPE", "mergekit YAML file; beside --base, --method and --expert give OUT alone",
+                       false},
                       {"OUT", "folder to check as an output", false}},
       .flags = MergeFlags(),
       .examples = {"mergepipe plan ties.yml", "mergepipe plan ties.yml merged --memory 256MiB --json"},

@@ -8,6 +8,7 @@ int Run(const Arguments& arguments) {
   MergeRequest request;
   request.output = arguments.Get("NEW");
   request.force = arguments.Has("--force");
+  request.resume = arguments.Has("--resume");
   auto options = RunOptionsOf(arguments);
   if (!options) return Report(options.error(), json);
   request.run = std::move(*options);
@@ -17,7 +18,8 @@ int Run(const Arguments& arguments) {
 
 std::vector<FlagSpec> Flags() {
   std::vector<FlagSpec> flags = {
-      {.name = "--force", .value = "", .help = "replace an existing output", .environment = ""}};
+      {.name = "--force", .value = "", .help = "replace an existing output", .environment = ""},
+      {.name = "--resume", .value = "", .help = "continue an interrupted replay", .environment = ""}};
   for (FlagSpec& flag : CommonFlags())
     flags.push_back(std::move(flag));
   return flags;
@@ -34,7 +36,8 @@ const Command& ReplayCommand() {
       .examples = {"mergepipe replay merged again"},
       .exit_statuses =
           "  0  done, the same bytes\n  1  failed while running\n  2  an input changed (named), or the "
-          "request is wrong; nothing was published\n  75   failed midway for a reason that may pass\n  130, "
+          "request is wrong; nothing was published\n  3  the manifest was changed\n  75   failed midway for "
+          "a reason that may pass\n  130, "
           "143  interrupted",
       .run = Run,
   };

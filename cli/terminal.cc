@@ -113,12 +113,13 @@ Result<RunOptions> RunOptionsOf(const Arguments& arguments) {
     const std::string text = arguments.Get("--threads");
     const long threads = std::strtol(text.c_str(), &end, 10);
     if (*end != '\0' || threads < 1 || threads > 1024)
-      return Fail(Code::kUsage, "--threads " + text + " is no number from 1 to 1024");
+      return Fail(Code::kUsage,
+                  "--threads (or MERGEPIPE_THREADS): '" + text + "' is no number from 1 to 1024");
     options.threads = static_cast<size_t>(threads);
   }
   if (arguments.Has("--memory")) {
     auto bytes = ParseByteCount(arguments.Get("--memory"));
-    if (!bytes) return Fail(Code::kUsage, "--memory: " + bytes.error().message);
+    if (!bytes) return Fail(Code::kUsage, "--memory (or MERGEPIPE_MEMORY): " + bytes.error().message);
     options.memory_bytes = *bytes;
   }
   InstallSignals();

@@ -10,6 +10,14 @@
 #include "txn/manifest.h"
 
 namespace mergepipe {
+namespace {
+
+ScanLimits LimitsOf(const RunOptions& options) {
+  return {
+      .threads = ThreadsOf(options), .memory_bytes = MemoryOf(options), .stop_signal = options.stop_signal};
+}
+
+}  // namespace
 
 const char* Version() {
   return MERGEPIPE_VERSION;
@@ -81,13 +89,13 @@ Result<Report> Diff(const std::string& a, const std::string& b, const std::strin
   const kernels::Kernels* kernels = MP_TRY(KernelsFromEnvironment());
   ProgressCounters progress;
   const ProgressReporter reporter(options, progress);
-  const DiffFindings findings = MP_TRY(ScanDifference(*first, *second, reference.get(), *kernels,
-                                                      ThreadsOf(options), options.stop_signal, progress));
-  Json json = DiffReportJson(findings, reference != nullptr);
+  const DiffFindings findings =
+      MP_TRY(ScanDifference(*first, *second, reference.get(), *kernels, LimitsOf(options), progress));
+  Json json = DiffReportJson(findings);
   json["a"] = a;
   json["b"] = b;
   json["base"] = base.empty() ? Json() : Json(base);
-  return Report{json.dump(), DiffReportText(findings, reference != nullptr), {}};
+  return Report{json.dump(), DiffReportText(findings), {}};
 }
 
 Result<VerifyOutcome> Verify(const std::string& output, const RunOptions& options) {
@@ -103,8 +111,7 @@ Result<VerifyOutcome> Verify(const std::string& output, const RunOptions& option
   if (!manifest) return Fail(std::move(manifest).error());
   ProgressCounters progress;
   const ProgressReporter reporter(options, progress);
-  const VerifyFindings findings =
-      MP_TRY(ScanAgainstManifest(output, *manifest, ThreadsOf(options), options.stop_signal, progress));
+  const VerifyFindings findings = MP_TRY(ScanAgainstManifest(output, *manifest, LimitsOf(options), progress));
   return VerifyOutcome{findings.differences.empty(),
                        {VerifyReportJson(output, *manifest, findings).dump(),
                         VerifyReportText(output, findings), findings.notes}};

@@ -65,6 +65,7 @@ class MergeRun {
     ResolveOptions options{.missing_is_base = request_.missing_is_base, .seed = request_.seed, .paths = {}};
     if (expected_ != nullptr) options.paths = expected_->paths;
     merge_ = std::make_shared<const ResolvedMerge>(MP_TRY(ResolveRecipe(parsed, options, ledger_)));
+    warnings_ = merge_->warnings;
     if (expected_ != nullptr) MP_TRY(CheckHeaders());
     plan_ = MP_TRY(MakePlan(merge_, {.memory_bytes = MemoryOf(request_.run),
                                      .threads = ThreadsOf(request_.run),
@@ -86,28 +87,34 @@ class MergeRun {
     MP_TRY(CheckOutput());
     auto staging = MP_TRY(Staging::Open(request_.output, request_.resume, ledger_));
     auto root = Build(*staging, watch);
-    if (!root && root.error().code == Code::kInterrupted && journal_ != nullptr && journal_->entries() > 0) {
-      staging->Keep();
-      Error error = std::move(root).error();
-      error.message += Format("; {} finished tensors are kept in {}, continue with --resume",
-                              journal_->entries(), staging->folder());
-      return Fail(std::move(error));
-    }
+    if (!root) return Fail(KeepForResuming(std::move(root).error(), *staging));
     const std::string root_digest = MP_TRY(std::move(root));
     MP_TRY(staging->Publish(request_.force));
     const RunFacts facts{.output = request_.output,
                          .seconds = watch.Seconds(),
                          .peak_memory_bytes = PeakMemoryBytes(),
                          .root_digest = root_digest,
-                         .target = kernels_->target};
+                         .target = kernels_->target,
+                         .warnings = warnings_};
     return Report{MergeReportJson(plan_, ledger_, facts).dump(), MergeReportText(plan_, ledger_, facts),
-                  merge_->warnings};
+                  warnings_};
   }
 
   const Plan& plan() const { return plan_; }
   const Ledger& ledger() const { return ledger_; }
 
  private:
+  // An interruption, a full disk or a storage error may pass: what is finished stays for --resume.
+  Error KeepForResuming(Error error, Staging& staging) const {
+    const bool may_pass =
+        error.code == Code::kInterrupted || error.code == Code::kTransient || error.code == Code::kIo;
+    if (!may_pass || journal_ == nullptr || journal_->entries() == 0) return error;
+    staging.Keep();
+    error.message += Format("; {} finished tensors are kept in {}, continue with --resume",
+                            journal_->entries(), staging.folder());
+    return error;
+  }
+
   // Fills the staging folder and returns the root digest.
   Result<std::string> Build(Staging& staging, const Stopwatch& watch) {
     journal_ = MP_TRY(Journal::Open(staging, plan_, ledger_));
@@ -121,6 +128,7 @@ class MergeRun {
                           .on_tensor = {}};
     options.on_tensor = [&](size_t tensor, const TensorRecord& record) -> Result<void> {
       MP_TRY(CheckRecord(tensor, record));
+      NoteDisagreement(merge_->tensors[tensor], record);
       return journal_->Add(merge_->tensors[tensor].name, record, ledger_);
     };
     EngineResult result;
@@ -139,6 +147,16 @@ class MergeRun {
     return manifest["root_digest"].get<std::string>();
   }
 
+  // Integers are copied from the base, never averaged; models that disagree on them are worth a word.
+  void NoteDisagreement(const ResolvedTensor& tensor, const TensorRecord& record) {
+    for (size_t s = 1; s < record.sources.size() && !tensor.merged; ++s) {
+      if (record.sources[s] == record.sources[0]) continue;
+      warnings_.push_back(
+          Format("{}: tensor '{}' ({}) has other values than the base, whose values are copied",
+                 merge_->models[tensor.sources[s].model].name, tensor.name, DTypeName(tensor.dtype)));
+    }
+  }
+
   Json Envelope(const EngineResult& result, const Stopwatch& watch) const {
     Json models = Json::array();
     for (const ResolvedModel& model : merge_->models)
@@ -154,7 +172,8 @@ class MergeRun {
               {"memory_bytes", plan_.options.memory_bytes},
               {"threads", plan_.options.threads}}},
             {"nonfinite_tensors", result.nonfinite_tensors},
-            {"warnings", merge_->warnings},
+            {"paths", merge_->paths},
+            {"warnings", warnings_},
             {"ledger", LedgerJson(ledger_)},
             {"host", host.data()},
             {"unix_time", static_cast<int64_t>(std::time(nullptr))},
@@ -205,15 +224,14 @@ class MergeRun {
   Plan plan_;
   const kernels::Kernels* kernels_ = nullptr;
   std::unique_ptr<Journal> journal_;
+  std::vector<std::string> warnings_;
 };
 
 Expectation ExpectationFrom(const Json& manifest) {
   Expectation expected{.records = TensorRecords(manifest),
-                       .paths = {},
+                       .paths = manifest.at("envelope").at("paths"),
                        .header_digests = {},
                        .plan_digest = manifest.at("core").at("plan_digest")};
-  for (const Json& model : manifest.at("envelope").at("models"))
-    expected.paths[model.at("name")] = model.at("path");
   for (const Json& input : manifest.at("core").at("inputs"))
     expected.header_digests.push_back(input.at("header_digest"));
   return expected;

@@ -15,7 +15,6 @@
 namespace mergepipe {
 namespace {
 
-constexpr size_t kScanWorkers = 8;
 constexpr uint64_t kItemElements = 1u << 18;
 constexpr uint64_t kTile = 2048;
 constexpr size_t kStreams = 3;  // a, b, base
@@ -46,17 +45,17 @@ class DiffScan {
   DiffScan(const Checkpoint& a, const Checkpoint& b, const Checkpoint* base, const kernels::Kernels& kernels)
       : checkpoints_{&a, &b, base}, loops_(kernels.f64) {}
 
-  Result<DiffFindings> Run(size_t threads, const std::atomic<int>* stop_signal, ProgressCounters& progress) {
+  Result<DiffFindings> Run(const ScanLimits& limits, ProgressCounters& progress) {
     Match();
-    const size_t workers = std::max(threads, kScanWorkers);
     const uint64_t stream_bytes = Source::BufferBytes(kItemElements * 8);
+    const size_t workers = MP_TRY(ScanWorkers(limits, kStreams * stream_bytes));
     auto pool = MP_TRY(BufferPool::Map(workers * kStreams * stream_bytes));
     std::vector<std::span<std::byte>> buffers;
     for (size_t i = 0; i < workers * kStreams; ++i)
       buffers.push_back(pool.Take(stream_bytes));
     for (const DiffItem& item : items_)
       progress.total_bytes += Bytes(item, 0) + Bytes(item, 1);
-    MP_TRY(ParallelScan(items_.size(), workers, stop_signal, [&](size_t worker, uint64_t item) {
+    MP_TRY(ParallelScan(items_.size(), workers, limits.stop_signal, [&](size_t worker, uint64_t item) {
       return ScanOne(items_[item], std::span(buffers).subspan(worker * kStreams, kStreams), progress);
     }));
     for (const Pair& pair : pairs_)
@@ -174,6 +173,7 @@ class DiffScan {
     const TensorEntry& b = *pair.entries[1];
     TensorDifference result{.name = a.name, .elements = a.elements, .note = {}};
     if (a.shape != b.shape) {
+      result.comparable = false;
       result.note = Format("shape {} against {}", ShapeText(a.shape), ShapeText(b.shape));
       result.differing_elements = a.elements;
       return result;
@@ -183,6 +183,8 @@ class DiffScan {
                                        : Format("{} against {}", DTypeName(a.dtype), DTypeName(b.dtype));
     if (pair.by_bytes && a.dtype != b.dtype) result.differing_elements = a.elements;
     if (!pair.by_bytes || a.dtype == b.dtype) result.differing_elements = pair.totals.differing;
+    result.comparable = !pair.by_bytes || a.dtype == b.dtype;
+    result.has_base = pair.entries[2] != nullptr;
     result.max_abs = pair.totals.max_abs;
     result.difference_norm = std::sqrt(pair.totals.difference.Value());
     result.weight_norm = std::sqrt(pair.totals.weight.Value());
@@ -201,9 +203,9 @@ class DiffScan {
 }  // namespace
 
 Result<DiffFindings> ScanDifference(const Checkpoint& a, const Checkpoint& b, const Checkpoint* base,
-                                    const kernels::Kernels& kernels, size_t threads,
-                                    const std::atomic<int>* stop_signal, ProgressCounters& progress) {
-  return DiffScan(a, b, base, kernels).Run(threads, stop_signal, progress);
+                                    const kernels::Kernels& kernels, const ScanLimits& limits,
+                                    ProgressCounters& progress) {
+  return DiffScan(a, b, base, kernels).Run(limits, progress);
 }
 
 }  // namespace mergepipe

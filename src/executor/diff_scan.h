@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "executor/progress.h"
+#include "executor/scan.h"
 #include "format/checkpoint.h"
 #include "kernels/kernels.h"
 #include "mergepipe/result.h"
@@ -20,6 +21,8 @@ struct TensorDifference {
   double difference_norm = 0;  ///< ‖a − b‖₂
   double weight_norm = 0;      ///< ‖a‖₂
   double update_norm = 0;      ///< ‖a − base‖₂, where a base is given
+  bool comparable = true;      ///< shapes and kinds of types agree, so that the numbers mean something
+  bool has_base = false;       ///< update_norm is known
   std::string note;            ///< why values were not compared, else ""
 };
 
@@ -30,7 +33,7 @@ struct DiffFindings {
 
 /// Compares b with a (the reference), tensor by tensor; `base` may be null.
 Result<DiffFindings> ScanDifference(const Checkpoint& a, const Checkpoint& b, const Checkpoint* base,
-                                    const kernels::Kernels& kernels, size_t threads,
-                                    const std::atomic<int>* stop_signal, ProgressCounters& progress);
+                                    const kernels::Kernels& kernels, const ScanLimits& limits,
+                                    ProgressCounters& progress);
 
 }  // namespace mergepipe

@@ -183,7 +183,7 @@ class ItemCompute::Typed {
 
 ItemCompute::ItemCompute(const ResolvedMerge& merge, const ResolvedTensor& tensor,
                          const kernels::Kernels& kernels)
-    : merge_(merge), tensor_(tensor), kernels_(kernels), wide_(false) {
+    : merge_(merge), tensor_(tensor), kernels_(kernels), wide_(tensor.dtype == DType::kF64) {
   for (const TensorSource& source : tensor.sources) {
     dtypes_.push_back(EntryOf(merge, source).dtype);
     wide_ = wide_ || dtypes_.back() == DType::kF64;

@@ -18,7 +18,6 @@ namespace mergepipe {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr size_t kScanWorkers = 8;
 constexpr uint64_t kChunksPerItem = 4;
 
 // One stored tensor as the manifest knows it.
@@ -43,13 +42,12 @@ class OutputScan {
   OutputScan(const std::string& folder, const Json& manifest)
       : folder_(folder), core_(manifest.at("core")), envelope_(manifest.at("envelope")) {}
 
-  Result<VerifyFindings> Run(size_t threads, const std::atomic<int>* stop_signal,
-                             ProgressCounters& progress) {
+  Result<VerifyFindings> Run(const ScanLimits& limits, ProgressCounters& progress) {
     for (const Json& unit : core_.at("units"))
       OpenUnit(unit);
     for (const Json& tensor : core_.at("tensors"))
       AddTensor(tensor);
-    MP_TRY(ScanTensors(std::max(threads, kScanWorkers), stop_signal, progress));
+    MP_TRY(ScanTensors(limits, progress));
     CheckSmallFiles(core_.at("files"), true);
     CheckSmallFiles(envelope_.at("notes"), false);
     NoteOtherFiles();
@@ -124,17 +122,18 @@ class OutputScan {
     tensors_.push_back(std::move(tensor));
   }
 
-  Result<void> ScanTensors(size_t workers, const std::atomic<int>* stop_signal, ProgressCounters& progress) {
+  Result<void> ScanTensors(const ScanLimits& limits, ProgressCounters& progress) {
     uint64_t item_bytes = kLeafBytes;
     for (const StoredTensor& tensor : tensors_) {
       item_bytes = std::max(item_bytes, tensor.leaf_bytes * kLeavesPerChunk * kChunksPerItem);
       progress.total_bytes += tensor.bytes;
     }
+    const size_t workers = MP_TRY(ScanWorkers(limits, Source::BufferBytes(item_bytes)));
     auto pool = MP_TRY(BufferPool::Map(workers * Source::BufferBytes(item_bytes)));
     std::vector<std::span<std::byte>> buffers;
     for (size_t w = 0; w < workers; ++w)
       buffers.push_back(pool.Take(Source::BufferBytes(item_bytes)));
-    return ParallelScan(items_.size(), workers, stop_signal, [&](size_t worker, uint64_t item) {
+    return ParallelScan(items_.size(), workers, limits.stop_signal, [&](size_t worker, uint64_t item) {
       return ScanOne(items_[item], buffers[worker], progress);
     });
   }
@@ -222,9 +221,9 @@ class OutputScan {
 
 }  // namespace
 
-Result<VerifyFindings> ScanAgainstManifest(const std::string& folder, const Json& manifest, size_t threads,
-                                           const std::atomic<int>* stop_signal, ProgressCounters& progress) {
-  return OutputScan(folder, manifest).Run(threads, stop_signal, progress);
+Result<VerifyFindings> ScanAgainstManifest(const std::string& folder, const Json& manifest,
+                                           const ScanLimits& limits, ProgressCounters& progress) {
+  return OutputScan(folder, manifest).Run(limits, progress);
 }
 
 }  // namespace mergepipe

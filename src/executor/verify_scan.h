@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "executor/progress.h"
+#include "executor/scan.h"
 #include "format/json.h"
 #include "mergepipe/result.h"
 #include "storage/ledger.h"
@@ -27,7 +28,7 @@ struct VerifyFindings {
 };
 
 /// Re-reads every file of an output folder and compares it with its manifest.
-Result<VerifyFindings> ScanAgainstManifest(const std::string& folder, const Json& manifest, size_t threads,
-                                           const std::atomic<int>* stop_signal, ProgressCounters& progress);
+Result<VerifyFindings> ScanAgainstManifest(const std::string& folder, const Json& manifest,
+                                           const ScanLimits& limits, ProgressCounters& progress);
 
 }  // namespace mergepipe

@@ -26,7 +26,7 @@ uint64_t SourceBytes(const ResolvedMerge& merge, const ResolvedTensor& tensor, s
 // Buffers for the sources of `elements` elements.
 uint64_t InputBuffers(const ResolvedMerge& merge, const ResolvedTensor& tensor, const TensorPlan& plan,
                       uint64_t elements) {
-  if (!tensor.merged) return Source::BufferBytes(elements * plan.element_bytes);
+  if (!tensor.merged) return tensor.sources.size() * Source::BufferBytes(elements * plan.element_bytes);
   uint64_t total = 0;
   for (size_t s = 0; s < tensor.sources.size(); ++s)
     total += Source::BufferBytes(elements * SourceBytes(merge, tensor, s));
@@ -51,22 +51,18 @@ class MemoryPlanner {
   Result<void> Run() {
     for (size_t i = 0; i < merge_.tensors.size(); ++i)
       plan_.tensors.push_back(Describe(merge_.tensors[i]));
-    // Half of the limit may hold resident tensors, two at a time; the other half is for what is in flight.
     const uint64_t limit = plan_.options.memory_bytes;
-    const uint64_t arena_limit = needs_.needs_statistics ? limit / 4 : 0;
-    const uint64_t working_limit = limit - 2 * arena_limit;
-    plan_.least_memory_bytes = LeastMemory();
+    plan_.least_memory_bytes = Working(1, kLeafBytes);
     if (limit < plan_.least_memory_bytes) {
       return Fail(Code::kUsage,
                   Format("--memory {} is too little: this merge of {} models needs at least {}",
                          HumanBytes(limit), merge_.models.size(), HumanBytes(plan_.least_memory_bytes)));
     }
-    ChooseWorkers(working_limit);
+    const uint64_t arena = DecideResidency(limit);
+    ChooseWorkers(limit - 2 * arena);
     SetItems(plan_.memory.item_bytes);
-    uint64_t arena = 0;
     for (size_t i = 0; i < merge_.tensors.size(); ++i)
-      arena = std::max(arena, DecideResidency(merge_.tensors[i], plan_.tensors[i], arena_limit));
-    plan_.memory.arena_bytes = arena;
+      plan_.memory.arena_bytes = std::max(plan_.memory.arena_bytes, ArenaBytes(i));
     return {};
   }
 
@@ -113,11 +109,6 @@ class MemoryPlanner {
     return workers * (SlotBytes(item_bytes) + ScratchBytes()) + 2 * needs_.statistics;
   }
 
-  uint64_t LeastMemory() const {
-    const uint64_t working = Working(1, kLeafBytes);
-    return needs_.needs_statistics ? 2 * working : working;
-  }
-
   // First smaller items, then fewer workers, then the smallest items: the memory law comes before speed.
   void ChooseWorkers(uint64_t limit) {
     const size_t wanted = std::max(plan_.options.threads, kPreferredWorkers);
@@ -146,13 +137,26 @@ class MemoryPlanner {
     }
   }
 
-  // Returns the arena bytes that the tensor takes: 0 where it does not stay. The size is reckoned by leaves,
-  // since items depend on the number of threads.
-  uint64_t DecideResidency(const ResolvedTensor& tensor, TensorPlan& plan, uint64_t arena_limit) const {
-    if (plan.rounds == 0) return 0;
-    const uint64_t leaves = CeilDivide(plan.elements, plan.leaf_elements());
-    plan.resident = leaves * InputBuffers(merge_, tensor, plan, plan.leaf_elements()) <= arena_limit;
-    return plan.resident ? plan.items * InputBuffers(merge_, tensor, plan, plan.item_elements) : 0;
+  // Two arenas of at most a quarter of the limit each hold resident tensors; none where the rest would be too
+  // little. Returns an arena's size, reckoned by leaves, since items depend on the number of threads.
+  uint64_t DecideResidency(uint64_t limit) {
+    const uint64_t arena_limit = std::min(limit / 4, (limit - plan_.least_memory_bytes) / 2);
+    uint64_t arena = 0;
+    for (size_t i = 0; i < merge_.tensors.size(); ++i) {
+      TensorPlan& plan = plan_.tensors[i];
+      if (plan.rounds == 0) continue;
+      const uint64_t leaves = CeilDivide(plan.elements, plan.leaf_elements());
+      const uint64_t bytes = leaves * InputBuffers(merge_, merge_.tensors[i], plan, plan.leaf_elements());
+      plan.resident = bytes <= arena_limit;
+      if (plan.resident) arena = std::max(arena, bytes);
+    }
+    return arena;
+  }
+
+  uint64_t ArenaBytes(size_t tensor) const {
+    const TensorPlan& plan = plan_.tensors[tensor];
+    if (!plan.resident) return 0;
+    return plan.items * InputBuffers(merge_, merge_.tensors[tensor], plan, plan.item_elements);
   }
 
   Plan& plan_;

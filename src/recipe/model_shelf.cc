@@ -39,6 +39,17 @@ void ModelShelf::Fault(Code code, std::string text) {
   faults_.push_back(std::move(text));
 }
 
+void ModelShelf::NoteSpelling(const ModelRef& ref, const std::string& absolute, const std::string& where) {
+  if (!opened_paths_.emplace(ref.Text(), absolute).second) return;
+  const bool is_whole_text = EndsWith(absolute, ref.Text());
+  if (!ref.revision.empty() && !is_whole_text)
+    warnings_.push_back(Format("{}: '{}' is a folder here; its revision '{}' means nothing and is ignored",
+                               where, ref.path, ref.revision));
+  if (ref.overrides_architecture)
+    warnings_.push_back(Format("{}: override_architecture of '{}' is ignored; merging goes by tensor names",
+                               where, ref.path));
+}
+
 std::optional<size_t> ModelShelf::Open(const ModelRef& ref, const std::string& where) {
   const auto located = Locate(ref);
   if (!located) {
@@ -54,6 +65,8 @@ std::optional<size_t> ModelShelf::Open(const ModelRef& ref, const std::string& w
   std::error_code error;
   const fs::path canonical = fs::canonical(*located, error);
   const std::string key = error ? *located : canonical.string();
+  const std::string absolute = fs::absolute(*located, error).lexically_normal().string();
+  NoteSpelling(ref, absolute, where);
   const auto known = by_path_.find(key);
   if (known != by_path_.end()) return known->second;
   by_path_[key] = std::nullopt;

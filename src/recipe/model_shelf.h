@@ -20,12 +20,16 @@ class ModelShelf {
   std::optional<size_t> Open(const ModelRef& ref, const std::string& where);
 
   std::vector<ResolvedModel>& models() { return models_; }
+  /// Absolute paths by every spelling that was opened.
+  const std::map<std::string, std::string>& paths() const { return opened_paths_; }
+  const std::vector<std::string>& warnings() const { return warnings_; }
   const std::vector<std::string>& faults() const { return faults_; }
   /// The code for faults(): kUnsupported when nothing else is wrong.
   Code code() const { return code_; }
 
  private:
   std::optional<std::string> Locate(const ModelRef& ref) const;
+  void NoteSpelling(const ModelRef& ref, const std::string& absolute, const std::string& where);
   void Fault(Code code, std::string text);
 
   std::string recipe_folder_;
@@ -33,6 +37,8 @@ class ModelShelf {
   Ledger& ledger_;
   std::vector<ResolvedModel> models_;
   std::map<std::string, std::optional<size_t>> by_path_;  // canonical path
+  std::map<std::string, std::string> opened_paths_;       // by the recipe's text
+  std::vector<std::string> warnings_;
   std::vector<std::string> faults_;
   Code code_ = Code::kInvalidInput;
 };

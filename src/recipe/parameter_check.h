@@ -20,6 +20,7 @@ class ParameterCheck {
   /// layers.
   void CheckReach(const std::vector<Scope>& scopes);
 
+  bool HasFaults() const { return !faults_.empty(); }
   std::vector<std::string> TakeFaults() { return std::move(faults_); }
   std::vector<std::string> TakeWarnings() { return std::move(warnings_); }
 

@@ -46,7 +46,7 @@ class RecipeReader {
     if (documents.empty() || documents[0].IsNull())
       return Fail(Code::kUsage, Format("{}: the recipe is empty", where_));
     if (documents.size() > 1)
-      return Fail(Code::kUsage,
+      return Fail(Code::kUnsupported,
                   Format("{}: holds {} YAML documents; a recipe is one", where_, documents.size()));
     if (!documents[0].IsMap())
       return Fail(Code::kUsage,
@@ -96,6 +96,7 @@ class RecipeReader {
     recipe_.out_dtype = ReadText(top, "out_dtype");
     recipe_.parameters = ReadParameters(top);
     ReadTokenizer(top);
+    if (Has(top, "name")) Ignored(top["name"], "name");
     if (Has(top, "models")) recipe_.models = ReadInputs(top["models"], "models", /*ranged=*/false);
     if (Has(top, "slices")) recipe_.slices = ReadSlices(top["slices"]);
     if (Has(top, "modules")) ReadModules(top["modules"]);
@@ -133,6 +134,7 @@ class RecipeReader {
       CheckKeys(item, kSliceKeys, "in a slice");
       if (!Has(item, "sources") || item["sources"].size() == 0) Fault(item, "a slice has no 'sources'");
       if (Has(item, "sources")) slice.sources = ReadInputs(item["sources"], "sources", /*ranged=*/true);
+      if (Has(item, "residual_weight")) Ignored(item["residual_weight"], "residual_weight");
       if (Has(item, "base_model")) slice.base_model = ReadRef(item["base_model"]);
       slice.parameters = ReadParameters(item);
       slices.push_back(std::move(slice));
@@ -207,6 +209,7 @@ class RecipeReader {
       CheckKeys(node, kRefKeys, "in a model reference");
       if (!Has(node, "model")) Fault(node, "a model reference has no 'model'");
       if (Has(node, "model")) ReadPath(node["model"], &ref.path, &ref.revision);
+      ref.overrides_architecture = Has(node, "override_architecture");
       std::string lora_revision;
       if (Has(node, "lora")) ReadPath(node["lora"], &ref.lora, &lora_revision);
       if (!lora_revision.empty()) ref.lora += "@" + lora_revision;
@@ -344,6 +347,11 @@ class RecipeReader {
   void Fault(const YAML::Node& node, const std::string& what) {
     const RecipePlace place = PlaceOf(node);
     faults_.push_back(Format("{}:{}:{}: {}", where_, place.line, place.column, what));
+  }
+  void Ignored(const YAML::Node& node, const std::string& key) {
+    const RecipePlace place = PlaceOf(node);
+    recipe_.warnings.push_back(
+        Format("{}:{}:{}: '{}' has no meaning here and is ignored", where_, place.line, place.column, key));
   }
   void Unsupported(const YAML::Node& node, const std::string& what) {
     if (faults_.empty()) code_ = Code::kUnsupported;

@@ -22,6 +22,7 @@ struct ModelRef {
   std::string path;
   std::string revision;
   std::string lora;
+  bool overrides_architecture = false;  ///< accepted for mergekit's sake
   RecipePlace at;
   std::string Text() const;
 };
@@ -78,6 +79,7 @@ struct Recipe {
   std::vector<SliceSpec> slices;
   std::vector<std::pair<std::string, ModuleSpec>> modules;  ///< in file order
   Parameters parameters;
+  std::vector<std::string> warnings;  ///< keys that mergekit accepts and that mean nothing here
 };
 
 /// Parses a recipe. All faults at once, each with line and column: kUsage; kUnsupported for what this version

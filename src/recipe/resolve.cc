@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "base/try.h"
 #include "recipe/parameter_check.h"
@@ -34,12 +35,12 @@ class Resolver {
     if (state_.scopes.empty()) return Verdict();
     ParameterCheck check(*state_.method, state_.recipe);
     check.CheckNames();
-    Take(check);
-    if (HasFaults()) return Verdict();
+    if (HasFaults()) return Verdict(&check);
     ResolveTensors(state_);
     check.CheckReach(state_.scopes);
-    Take(check);
-    if (HasFaults()) return Verdict();
+    if (HasFaults() || check.HasFaults()) return Verdict(&check);
+    for (std::string& warning : check.TakeWarnings())
+      state_.merge.warnings.push_back(std::move(warning));
     return Finish();
   }
 
@@ -49,6 +50,7 @@ class Resolver {
   Result<void> ReadMethodAndTypes() {
     state_.method = FindMethod(state_.recipe.merge_method);
     state_.merge.method = state_.method;
+    state_.merge.warnings = state_.recipe.warnings;
     state_.merge.seed = state_.options.seed;
     if (state_.method == nullptr) {
       return Fail(Code::kUsage,
@@ -129,19 +131,51 @@ class Resolver {
       for (const std::string& note : model.checkpoint->notes())
         state_.merge.warnings.push_back(note);
     }
+    NoteUntiedHead();
+    for (const std::string& warning : state_.shelf.warnings())
+      state_.merge.warnings.push_back(warning);
     state_.merge.models = std::move(state_.shelf.models());
+    state_.merge.paths = state_.shelf.paths();
+    AccountForInputs();
     return std::move(state_.merge);
   }
 
-  void Take(ParameterCheck& check) {
-    for (std::string& fault : check.TakeFaults())
-      state_.faults.push_back(std::move(fault));
-    for (std::string& warning : check.TakeWarnings())
-      state_.merge.warnings.push_back(std::move(warning));
+  // A head that the donor does not store was untied by another model: the output's config must say so.
+  void NoteUntiedHead() {
+    const auto& donor = state_.CheckpointOf(state_.merge.donor);
+    const auto is_head = [](const ResolvedTensor& tensor) { return tensor.name == "lm_head.weight"; };
+    const auto& tensors = state_.merge.tensors;
+    state_.merge.unties_head =
+        donor.Find("lm_head.weight") == nullptr && std::any_of(tensors.begin(), tensors.end(), is_head);
+    if (!state_.merge.unties_head) return;
+    state_.merge.warnings.push_back(
+        "the output stores its own lm_head.weight although the base ties it; tie_word_embeddings becomes "
+        "false");
   }
 
-  Failure Verdict() {
+  // Every input tensor is merged, copied, or dropped by a rule.
+  void AccountForInputs() {
+    ResolvedMerge& merge = state_.merge;
+    std::vector<std::set<std::string>> known(merge.models.size());
+    for (const ResolvedTensor& tensor : merge.tensors) {
+      for (const TensorSource& source : tensor.sources)
+        known[source.model].insert(EntryOf(merge, source).name);
+    }
+    for (const DroppedTensor& dropped : merge.dropped)
+      known[dropped.model].insert(dropped.tensor);
+    for (size_t m = 0; m < merge.models.size(); ++m) {
+      for (const auto& [name, place] : merge.models[m].checkpoint->tensors()) {
+        if (known[m].count(name) == 0)
+          merge.dropped.push_back({m, name, "no output tensor of the recipe takes it"});
+      }
+    }
+  }
+
+  // Every fault found so far; mistyped parameters first, since others may follow from them.
+  Failure Verdict(ParameterCheck* check = nullptr) {
     std::vector<std::string> all = state_.shelf.faults();
+    for (std::string& fault : check == nullptr ? std::vector<std::string>{} : check->TakeFaults())
+      all.push_back(std::move(fault));
     all.insert(all.end(), state_.faults.begin(), state_.faults.end());
     const Code code = !state_.shelf.faults().empty() ? state_.shelf.code()
                       : state_.unsupported           ? Code::kUnsupported

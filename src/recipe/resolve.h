@@ -61,6 +61,8 @@ struct ResolvedMerge {
   std::vector<int64_t>
       layer_sources;  ///< slices: for each output layer, the donor-numbered source layer; else empty
   int64_t donor_layers = 0;
+  bool unties_head = false;  ///< the output stores a head that the donor ties to its embedding
+  std::map<std::string, std::string> paths;  ///< absolute, by every spelling that the recipe uses
   uint64_t seed = 0;
 };
 

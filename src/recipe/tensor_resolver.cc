@@ -10,6 +10,8 @@
 namespace mergepipe {
 namespace {
 
+constexpr const char* kHead = "lm_head.weight";
+
 class TensorResolver {
  public:
   explicit TensorResolver(ResolveState& state) : state_(state) {}
@@ -93,6 +95,7 @@ class TensorResolver {
     const size_t reference = ReferencePosition(scope);
     ResolvedTensor tensor;
     tensor.name = output;
+    if (IsRedundantHead(scope, reference, names)) return ReferenceLacks(scope, reference, output, names);
     const auto reference_source = FindSource(scope.inputs[reference].model, names[reference]);
     if (!reference_source) return ReferenceLacks(scope, reference, output, names);
     const TensorEntry& entry = EntryOf(*reference_source);
@@ -126,7 +129,7 @@ class TensorResolver {
     const auto& tensors = state_.CheckpointOf(model).tensors();
     const auto found = tensors.find(name);
     if (found != tensors.end()) return TensorSource{model, found->second};
-    if (name != "lm_head.weight" || !TiesEmbeddings(model)) return std::nullopt;
+    if (name != kHead || !TiesEmbeddings(model)) return std::nullopt;
     for (const char* embedding : {"model.embed_tokens.weight", "model.language_model.embed_tokens.weight",
                                   "transformer.wte.weight"}) {
       const auto stand_in = tensors.find(embedding);
@@ -138,6 +141,17 @@ class TensorResolver {
       return TensorSource{model, stand_in->second};
     }
     return std::nullopt;
+  }
+
+  // A head that the reference does not store, and that is stored only by models whose config ties it.
+  bool IsRedundantHead(const Scope& scope, size_t reference, const std::vector<std::string>& names) {
+    if (names[reference] != kHead) return false;
+    if (state_.CheckpointOf(scope.inputs[reference].model).Find(kHead) != nullptr) return false;
+    for (const ScopeInput& input : scope.inputs) {
+      if (state_.CheckpointOf(input.model).Find(kHead) != nullptr && !TiesEmbeddings(input.model))
+        return false;
+    }
+    return true;
   }
 
   bool TiesEmbeddings(size_t model) {
@@ -155,7 +169,7 @@ class TensorResolver {
     for (size_t i = 0; i < scope.inputs.size(); ++i) {
       const size_t model = scope.inputs[i].model;
       if (state_.CheckpointOf(model).Find(names[i]) == nullptr) continue;
-      const bool redundant_head = names[i] == "lm_head.weight" && TiesEmbeddings(model);
+      const bool redundant_head = names[i] == kHead && TiesEmbeddings(model);
       if (state_.options.missing_is_base || redundant_head) {
         state_.merge.dropped.push_back(
             {model, names[i],
@@ -203,8 +217,10 @@ class TensorResolver {
     return true;
   }
 
-  // Integers and booleans are copied from the reference; codes that need scales are refused.
+  // Integers and booleans are copied from the reference; the others are read along to see whether they agree.
+  // Codes that need scales are refused.
   void AddUnmergeable(ResolvedTensor tensor) {
+    const TensorEntry& reference = EntryOf(tensor.sources[0]);
     if (IsQuantizedFloat(tensor.dtype) && tensor.sources.size() > 1) {
       state_.Unsupported(
           Format("{}: tensor '{}' is stored as {}, codes that mean nothing without their scales; dequantise "
@@ -212,9 +228,16 @@ class TensorResolver {
                  state_.NameOf(tensor.sources[0].model), tensor.name, DTypeName(tensor.dtype)));
       return;
     }
+    for (size_t s = tensor.sources.size(); s-- > 1;) {
+      const TensorEntry& entry = EntryOf(tensor.sources[s]);
+      if (entry.dtype == reference.dtype) continue;
+      state_.merge.warnings.push_back(Format("{}: tensor '{}' is stored as {}, the base's {} is copied",
+                                             state_.NameOf(tensor.sources[s].model), tensor.name,
+                                             DTypeName(entry.dtype), DTypeName(reference.dtype)));
+      tensor.sources.erase(tensor.sources.begin() + static_cast<std::ptrdiff_t>(s));
+    }
     tensor.merged = false;
     tensor.rule = Format("{} is never averaged", DTypeName(tensor.dtype));
-    tensor.sources.resize(1);
     tensor.inputs.clear();
     state_.merge.tensors.push_back(std::move(tensor));
   }
@@ -250,8 +273,9 @@ class TensorResolver {
     if (state_.method->request == nullptr) return true;
     auto request = state_.method->request(tensor.facts, params);
     if (!request) {
-      state_.faults.push_back(
-          Format("{}: tensor '{}': {}", state_.recipe.where, tensor.name, request.error().message));
+      const std::string& why = request.error().message;
+      if (complained_.insert(why).second)
+        state_.faults.push_back(Format("{}: {} (at tensor '{}')", state_.recipe.where, why, tensor.name));
       return false;
     }
     tensor.request = std::move(*request);
@@ -313,8 +337,9 @@ class TensorResolver {
     for (const ResolvedTensor& tensor : state_.merge.tensors)
       made.insert(tensor.name);
     for (const auto& [name, place] : state_.CheckpointOf(state_.merge.donor).tensors()) {
-      const bool listed = std::any_of(state_.scopes.begin(), state_.scopes.end(),
-                                      [&](const Scope& scope) { return scope.module_names.Holds(name); });
+      const bool listed =
+          std::any_of(state_.scopes.begin(), state_.scopes.end(),
+                      [&, &name = name](const Scope& scope) { return scope.module_names.Holds(name); });
       if (listed || made.count(name) > 0) continue;
       const TensorEntry& entry = state_.CheckpointOf(state_.merge.donor).entry(place);
       state_.merge.tensors.push_back({.name = name,

@@ -25,8 +25,7 @@ std::vector<uint64_t> BytesByModel(const Plan& plan) {
   std::vector<uint64_t> bytes(plan.merge->models.size(), 0);
   for (size_t i = 0; i < plan.tensors.size(); ++i) {
     for (const TensorSource& source : plan.merge->tensors[i].sources) {
-      bytes[source.model] +=
-          plan.merge->models[source.model].checkpoint->entry(source.place).bytes() * plan.tensors[i].passes();
+      bytes[source.model] += EntryOf(*plan.merge, source).bytes() * plan.tensors[i].passes();
     }
   }
   return bytes;
@@ -53,6 +52,7 @@ Json LedgerJson(const Ledger& ledger) {
           {"expert_read_bytes", ledger.TotalRead(Purpose::kExpertData)},
           {"header_read_bytes", ledger.TotalRead(Purpose::kHeader)},
           {"alignment_bytes", ledger.TotalRead(Purpose::kAlignment)},
+          {"side_file_read_bytes", ledger.TotalRead(Purpose::kSideFile)},
           {"write_bytes", ledger.Written()},
           {"checkpoints", checkpoints}};
 }
@@ -69,7 +69,7 @@ Json MergeReportJson(const Plan& plan, const Ledger& ledger, const RunFacts& fac
           {"root_digest", facts.root_digest},
           {"threads", plan.options.threads},
           {"target", facts.target},
-          {"warnings", merge.warnings}};
+          {"warnings", facts.warnings}};
 }
 
 std::string MergeReportText(const Plan& plan, const Ledger& ledger, const RunFacts& facts) {

@@ -17,6 +17,7 @@ struct RunFacts {
   uint64_t peak_memory_bytes = 0;
   std::string root_digest;
   std::string target;  ///< kernels
+  std::vector<std::string> warnings;
 };
 
 /// {merged, copied, dropped}.

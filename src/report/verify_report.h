@@ -12,8 +12,8 @@ namespace mergepipe {
 Json VerifyReportJson(const std::string& output, const Json& manifest, const VerifyFindings& findings);
 std::string VerifyReportText(const std::string& output, const VerifyFindings& findings);
 
-Json DiffReportJson(const DiffFindings& findings, bool has_base);
-std::string DiffReportText(const DiffFindings& findings, bool has_base);
+Json DiffReportJson(const DiffFindings& findings);
+std::string DiffReportText(const DiffFindings& findings);
 
 Result<Json> InspectReportJson(const Checkpoint& checkpoint, const std::string& path);
 Result<std::string> InspectReportText(const Checkpoint& checkpoint);

@@ -26,6 +26,7 @@ Json TensorJson(const Plan& plan, size_t number, const TensorRecord& record, con
                        {"digest", record.sources[s]}});
   }
   Json json = RecordToJson(record);
+  json.erase("source_digests");  // they stand beside the sources
   json["name"] = tensor.name;
   json["file"] = file;
   json["dtype"] = DTypeName(tensor.dtype);
@@ -151,8 +152,12 @@ Result<Json> ReadManifest(const std::string& folder) {
 
 std::map<std::string, TensorRecord> TensorRecords(const Json& manifest) {
   std::map<std::string, TensorRecord> records;
-  for (const Json& tensor : manifest.at("core").at("tensors"))
+  for (Json tensor : manifest.at("core").at("tensors")) {
+    tensor["source_digests"] = Json::array();
+    for (const Json& source : tensor.at("sources"))
+      tensor["source_digests"].push_back(source.at("digest"));
     records.emplace(tensor.at("name"), RecordFromJson(tensor));
+  }
   return records;
 }
 

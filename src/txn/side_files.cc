@@ -92,7 +92,7 @@ class SideFileWriter {
           name == kRecipeName || name == kCardName || name == kManifestName || made_.files.count(name) > 0;
       if (ours) continue;
       const std::string from = Donor(merge_).folder() + "/" + name;
-      const std::string digest = MP_TRY(staging_.CopyFile(from, name));
+      const std::string digest = MP_TRY(staging_.CopyFile(from, name, Donor(merge_).account()));
       std::error_code error;
       made_.files[name] = {digest, fs::file_size(from, error)};
     }
@@ -133,6 +133,13 @@ Result<OrderedJson> EditedConfig(const ResolvedMerge& merge) {
       const bool names_type = level == &config || level->contains("dtype") || level->contains("torch_dtype");
       if (names_type && SetTypes(*level, std::string(DTypeTorchName(*merge.out_dtype)))) changed = true;
     }
+  }
+  if (merge.unties_head) {
+    for (OrderedJson* level : levels) {
+      const bool here = level == &config || level->contains("tie_word_embeddings");
+      if (here) (*level)["tie_word_embeddings"] = false;
+    }
+    changed = true;
   }
   if (!merge.layer_sources.empty()) {
     for (OrderedJson* level : levels)

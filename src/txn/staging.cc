@@ -70,6 +70,14 @@ fs::path ExistingParent(fs::path path) {
   return path;
 }
 
+// The topmost folder of a path that does not exist; empty where all do.
+fs::path FirstMissing(fs::path path) {
+  std::error_code error;
+  fs::path missing;
+  for (; !path.empty() && !fs::exists(path, error); path = path.parent_path()) missing = path;
+  return missing;
+}
+
 int Rename(const std::string& from, const std::string& to, unsigned flags) {
   return static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags));
 }
@@ -122,6 +130,7 @@ Result<std::unique_ptr<Staging>> Staging::Open(const std::string& output, bool r
   std::unique_ptr<Staging> staging(new Staging(Normal(output).string(), ledger));
   const std::string folder = StagingFolder(output);
   std::error_code error;
+  staging->first_parent_ = FirstMissing(fs::path(folder).parent_path()).string();
   fs::create_directories(fs::path(folder).parent_path(), error);
   if (error)
     return Fail(WriteCode(error.value()), Format("{}: can not be made: {}", output, error.message()));
@@ -147,7 +156,12 @@ Result<std::unique_ptr<Staging>> Staging::Open(const std::string& output, bool r
 }
 
 Staging::~Staging() {
-  if (!keep_ && !folder_.empty()) RemoveTree(folder_);
+  if (keep_ || folder_.empty()) return;
+  RemoveTree(folder_);
+  // Parents that were made for this output go too, as far as they are empty.
+  for (fs::path parent = fs::path(folder_).parent_path(); !first_parent_.empty(); parent = parent.parent_path()) {
+    if (::rmdir(parent.c_str()) != 0 || parent == first_parent_) return;
+  }
 }
 
 Result<std::unique_ptr<OutputFile>> Staging::CreateFile(const std::string& name, uint64_t size) {
@@ -166,8 +180,9 @@ Result<void> Staging::WriteText(const std::string& name, std::string_view text) 
   return WriteSmallFile(folder_ + "/" + name, text, ledger_);
 }
 
-Result<std::string> Staging::CopyFile(const std::string& from, const std::string& name) {
+Result<std::string> Staging::CopyFile(const std::string& from, const std::string& name, size_t account) {
   const std::string text = MP_TRY(ReadSmallFile(from, kMaxSideFileBytes));
+  ledger_.Charge(account, Purpose::kSideFile, text.size());
   MP_TRY(WriteText(name, text));
   return Hex(DigestOf(std::as_bytes(std::span(text))));
 }

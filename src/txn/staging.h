@@ -32,8 +32,8 @@ class Staging {
   Result<std::unique_ptr<OutputFile>> CreateFile(const std::string& name, uint64_t size);
   /// Writes a small file, making folders on the way.
   Result<void> WriteText(const std::string& name, std::string_view text);
-  /// Copies a side file (mode 0666 less the umask) and returns its digest.
-  Result<std::string> CopyFile(const std::string& from, const std::string& name);
+  /// Copies a side file (mode 0666 less the umask), charges its bytes to `account`, and returns its digest.
+  Result<std::string> CopyFile(const std::string& from, const std::string& name, size_t account);
 
   /// Makes everything durable and moves it to its place in one step; an existing output is exchanged and then
   /// removed.
@@ -49,6 +49,7 @@ class Staging {
   std::string folder_;
   Ledger& ledger_;
   Descriptor lock_;
+  std::string first_parent_;  // topmost parent folder that was made for this output; "" where none was
   bool resumed_ = false;
   bool keep_ = false;
 };
