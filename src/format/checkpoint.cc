@@ -47,6 +47,11 @@ bool Exists(const fs::path& path) {
   return fs::exists(path, error);
 }
 
+bool IsAtMostOne(const std::string& digits) {
+  const auto number = ParseUnsigned(digits);
+  return number && *number <= 1;
+}
+
 // What stands in a folder without safetensors: names what a person probably tried to use.
 std::string AdviceForFolder(const fs::path& folder) {
   for (const auto& [suffix, what] :
@@ -123,7 +128,7 @@ class CheckpointOpener {
     static const std::regex kNumbered(R"(.*-(\d+)-of-(\d+)\.safetensors)");
     for (const std::string& name : names) {
       std::smatch match;
-      if (std::regex_match(name, match, kNumbered) && std::stoul(match[2]) > 1) {
+      if (std::regex_match(name, match, kNumbered) && !IsAtMostOne(match[2].str())) {
         Fault(Format("{}/{}: is one of {} shards but there is no {}", c_.name_, name, match[2].str(),
                      kIndexName));
       }
@@ -157,7 +162,8 @@ class CheckpointOpener {
       if (!file.is_string()) {
         Fault(Format("{}: the shard of tensor '{}' is no text", where, tensor));
       } else if (const auto name = file.get<std::string>();
-                 name.empty() || name.find('/') != std::string::npos || name == "." || name == "..") {
+                 name.empty() || name.find_first_of(std::string_view("/\0", 2)) != std::string::npos ||
+                 name == "." || name == "..") {
         Fault(Format("{}: the shard '{}' of tensor '{}' is a path; shards stand beside their index", where,
                      name, tensor));
       } else {

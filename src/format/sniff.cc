@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstring>
 
 #include "base/text.h"
+#include "format/safetensors.h"
 
 namespace mergepipe {
 namespace {
@@ -15,6 +17,15 @@ bool LooksLikeHtml(std::string_view bytes) {
   std::transform(lower.begin(), lower.end(), lower.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return StartsWith(lower, "<!doctype") || StartsWith(lower, "<html") || StartsWith(lower, "<?xml");
+}
+
+// A protocol mark, 2 to 5. The length of a safetensors header may begin like that too (640 is 80 02), but
+// what follows in a pickle makes it far too large for one.
+bool LooksLikePickle(std::string_view bytes) {
+  if (bytes.size() < 2 || bytes[0] != '\x80' || bytes[1] < 2 || bytes[1] > 5) return false;
+  uint64_t length = kMaxHeaderBytes + 1;
+  if (bytes.size() >= sizeof length) std::memcpy(&length, bytes.data(), sizeof length);
+  return length > kMaxHeaderBytes;
 }
 
 }  // namespace
@@ -30,12 +41,12 @@ std::string SniffForeignFormat(std::string_view bytes) {
   if (StartsWith(bytes, "GGUF"sv)) {
     return "is a GGUF file; merge the safetensors checkpoint that it was made from";
   }
-  if (bytes.size() >= 2 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5) {
+  if (LooksLikePickle(bytes)) {
     return "is a Python pickle (.bin, .pt, .ckpt); convert it to safetensors first";
   }
   if (StartsWith(bytes, "\x89HDF\r\n\x1a\n"sv))
     return "is an HDF5 file (.h5); convert it to safetensors first";
-  if (StartsWith(bytes, "\x1f\x8b"sv)) return "is gzip-compressed; unpack it first";
+  if (StartsWith(bytes, "\x1f\x8b\x08"sv)) return "is gzip-compressed; unpack it first";
   if (LooksLikeHtml(bytes)) return "is an HTML page, perhaps a saved error page; download the file again";
   return "";
 }
