@@ -146,7 +146,7 @@ class CheckpointOpener {
     ledger_.Charge(c_.account_, Purpose::kHeader, text->size());
     const std::string foreign = SniffForeignFormat(*text);
     if (!foreign.empty()) return Fail(Code::kInvalidInput, Format("{}: {}", where, foreign));
-    c_.index_ = MP_TRY(ParseOrderedJson(*text, where));
+    c_.index_ = MP_TRY(ParseJson(*text, where));
     const bool has_map =
         c_.index_->is_object() && c_.index_->contains("weight_map") && (*c_.index_)["weight_map"].is_object();
     if (!has_map) return Fail(Code::kInvalidInput, Format("{}: has no object 'weight_map'", where));
@@ -156,7 +156,7 @@ class CheckpointOpener {
     return {};
   }
 
-  void OpenShardsOf(const OrderedJson& weight_map, const std::string& where) {
+  void OpenShardsOf(const Json& weight_map, const std::string& where) {
     std::set<std::string> files;
     for (const auto& [tensor, file] : weight_map.items()) {
       if (!file.is_string()) {
@@ -197,7 +197,7 @@ class CheckpointOpener {
     }
   }
 
-  void TakeIndexedTensors(const OrderedJson& weight_map, const std::string& where) {
+  void TakeIndexedTensors(const Json& weight_map, const std::string& where) {
     for (size_t s = 0; s < c_.shards_.size(); ++s) {
       const Shard& shard = c_.shards_[s];
       for (size_t i = 0; i < shard.header.tensors.size(); ++i) {

@@ -45,7 +45,7 @@ class Checkpoint {
   size_t account() const { return account_; }
   const std::vector<Shard>& shards() const { return shards_; }
   bool has_index() const { return index_.has_value(); }
-  const std::optional<OrderedJson>& index() const { return index_; }
+  const std::optional<Json>& index() const { return index_; }
 
   /// Tensors by name, sorted. A tensor that the index does not name (a superseded copy) is not here.
   const std::map<std::string, TensorPlace>& tensors() const { return tensors_; }
@@ -72,7 +72,7 @@ class Checkpoint {
   bool single_file_ = false;
   size_t account_ = 0;
   std::vector<Shard> shards_;
-  std::optional<OrderedJson> index_;
+  std::optional<Json> index_;
   std::map<std::string, TensorPlace> tensors_;
   std::vector<std::string> notes_;
 };

@@ -55,15 +55,15 @@ bool SetLayers(OrderedJson& config, const ResolvedMerge& merge) {
   return changed;
 }
 
-OrderedJson BuildIndex(const Plan& plan) {
+Json BuildIndex(const Plan& plan) {
   const ResolvedMerge& merge = *plan.merge;
   const auto& donor_index = Donor(merge).index();
-  OrderedJson index = OrderedJson::object();
-  OrderedJson metadata = OrderedJson::object();
+  Json index = Json::object();
+  Json metadata = Json::object();
   if (donor_index && donor_index->contains("metadata") && (*donor_index)["metadata"].is_object())
     metadata = (*donor_index)["metadata"];
   uint64_t total_bytes = 0;
-  OrderedJson weight_map = OrderedJson::object();
+  Json weight_map = Json::object();
   for (const Unit& unit : plan.units) {
     for (const size_t t : unit.tensors) {
       total_bytes += merge.tensors[t].bytes();
