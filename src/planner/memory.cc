@@ -138,19 +138,31 @@ class MemoryPlanner {
   }
 
   // Two arenas of at most a quarter of the limit each hold resident tensors; none where the rest would be too
-  // little. Returns an arena's size, reckoned by leaves, since items depend on the number of threads.
+  // little. Returns an arena's size, reckoned for items of any size, since that depends on the number of
+  // threads.
   uint64_t DecideResidency(uint64_t limit) {
     const uint64_t arena_limit = std::min(limit / 4, (limit - plan_.least_memory_bytes) / 2);
     uint64_t arena = 0;
     for (size_t i = 0; i < merge_.tensors.size(); ++i) {
       TensorPlan& plan = plan_.tensors[i];
       if (plan.rounds == 0) continue;
-      const uint64_t leaves = CeilDivide(plan.elements, plan.leaf_elements());
-      const uint64_t bytes = leaves * InputBuffers(merge_, merge_.tensors[i], plan, plan.leaf_elements());
+      const uint64_t bytes = MostArenaBytes(i);
       plan.resident = bytes <= arena_limit;
       if (plan.resident) arena = std::max(arena, bytes);
     }
     return arena;
+  }
+
+  // Large items waste more of an arena at the tensor's end, small ones at the ends of their buffers.
+  uint64_t MostArenaBytes(size_t tensor) const {
+    const TensorPlan& plan = plan_.tensors[tensor];
+    uint64_t most = 0;
+    for (uint64_t item_bytes = kLeafBytes; item_bytes <= kPreferredItemBytes; item_bytes *= 2) {
+      const uint64_t elements = ItemElements(plan, item_bytes);
+      most = std::max(most, CeilDivide(plan.elements, elements) *
+                                InputBuffers(merge_, merge_.tensors[tensor], plan, elements));
+    }
+    return most;
   }
 
   uint64_t ArenaBytes(size_t tensor) const {
