@@ -53,6 +53,7 @@ int ExitStatus(Code code) {
       return 2;
     case Code::kDifference:
       return 3;
+    case Code::kDiskFull:
     case Code::kTransient:
       return 75;
     case Code::kInterrupted:
@@ -120,6 +121,7 @@ Result<RunOptions> RunOptionsOf(const Arguments& arguments) {
   if (arguments.Has("--memory")) {
     auto bytes = ParseByteCount(arguments.Get("--memory"));
     if (!bytes) return Fail(Code::kUsage, "--memory (or MERGEPIPE_MEMORY): " + bytes.error().message);
+    if (*bytes == 0) return Fail(Code::kUsage, "--memory (or MERGEPIPE_MEMORY): 0 is no limit to work in");
     options.memory_bytes = *bytes;
   }
   InstallSignals();

@@ -61,7 +61,7 @@ struct Report {
 };
 
 /// Executes a recipe and publishes request.output. Fails with kUsage, kInvalidInput, kUnsupported or kNoSpace
-/// before anything is published, with kIo, kTransient or kInterrupted midway.
+/// before anything is published, with kIo, kDiskFull, kTransient or kInterrupted midway.
 Result<Report> Merge(const MergeRequest& request);
 
 /// Tells what Merge would read, write and need, from headers alone. `output` may be empty.

@@ -32,8 +32,8 @@ std::string ByteCountText(uint64_t bytes) {
 }
 
 std::string ErrorJson(const Error& error) {
-  return Json{
-      {"error", {{"kind", CodeName(error.code)}, {"message", error.message}, {"faults", error.faults}}}}
+  const std::vector<std::string> faults = error.faults.empty() ? std::vector{error.message} : error.faults;
+  return Json{{"error", {{"kind", CodeName(error.code)}, {"message", error.message}, {"faults", faults}}}}
       .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

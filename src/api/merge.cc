@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "executor/engine.h"
+#include "executor/equal_check.h"
 #include "mergepipe/mergepipe.h"
 #include "recipe/resolve.h"
 #include "report/merge_report.h"
@@ -104,7 +105,8 @@ class MergeRun {
   const Ledger& ledger() const { return ledger_; }
 
  private:
-  // An interruption, a full disk or a storage error may pass: what is finished stays for --resume.
+  // An interruption or a storage error may pass: what is finished stays for --resume. A full disk is freed
+  // instead.
   Error KeepForResuming(Error error, Staging& staging) const {
     const bool may_pass =
         error.code == Code::kInterrupted || error.code == Code::kTransient || error.code == Code::kIo;
@@ -117,6 +119,7 @@ class MergeRun {
 
   // Fills the staging folder and returns the root digest.
   Result<std::string> Build(Staging& staging, const Stopwatch& watch) {
+    MP_TRY(CheckEqualPairs(plan_, ledger_));
     journal_ = MP_TRY(Journal::Open(staging, plan_, ledger_));
     ProgressCounters progress;
     progress.total_bytes =

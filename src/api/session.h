@@ -1,6 +1,5 @@
 #pragma once
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>

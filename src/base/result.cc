@@ -12,6 +12,8 @@ const char* CodeName(Code code) {
       return "unsupported";
     case Code::kNoSpace:
       return "no_space";
+    case Code::kDiskFull:
+      return "disk_full";
     case Code::kIo:
       return "io";
     case Code::kDifference:

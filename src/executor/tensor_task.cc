@@ -18,6 +18,7 @@ TensorTask::TensorTask(const Plan& plan, size_t tensor, const kernels::Kernels& 
   sources_.assign(tensor_.sources.size(), DigestTree(leaves));
   if (plan_.resident) resident.resize(plan_.items);
   if (IsMergeable(tensor_.dtype)) compute_ = std::make_unique<ItemCompute>(merge_, tensor_, kernels);
+  statistics_.thresholds.resize(tensor_.inputs.size());
   if (!tensor_.merged || tensor_.elements == 0) return;
   if (plan_.rounds > 0)
     collector_ =
@@ -41,7 +42,6 @@ void TensorTask::FinishRound(size_t round) {
 }
 
 void TensorTask::Prepare() {
-  statistics_.thresholds.resize(tensor_.inputs.size());
   if (collector_ != nullptr) statistics_ = collector_->Statistics();
   constants_ = merge_.method->prepare(tensor_.facts, merge_.params[tensor_.params], statistics_);
   for (const Threshold& threshold : statistics_.thresholds)

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kMaxIndexBytes = 512u << 20;
 constexpr uint64_t kMaxConfigBytes = 16u << 20;
-constexpr uint64_t kMaxSideFileDepth = 8;
+constexpr int kMaxSideFileDepth = 8;
 
 // Weights in other formats, and what loaders would take for weights: never copied beside merged ones.
 const std::set<std::string>& WeightSuffixes() {
@@ -151,6 +151,7 @@ class CheckpointOpener {
         c_.index_->is_object() && c_.index_->contains("weight_map") && (*c_.index_)["weight_map"].is_object();
     if (!has_map) return Fail(Code::kInvalidInput, Format("{}: has no object 'weight_map'", where));
     OpenShardsOf((*c_.index_)["weight_map"], where);
+    CheckShardTotals();
     if (faults_.empty()) TakeIndexedTensors((*c_.index_)["weight_map"], where);
     NoteStrayShards();
     return {};
@@ -221,6 +222,21 @@ class CheckpointOpener {
     }
   }
 
+  // File names that promise more shards than the index names: the copy, or its index, is incomplete.
+  void CheckShardTotals() {
+    static const std::regex kNumbered(R"(.*-(\d+)-of-(\d{1,9})\.safetensors)");
+    for (const Shard& shard : c_.shards_) {
+      std::smatch match;
+      if (!std::regex_match(shard.file_name, match, kNumbered)) continue;
+      const size_t total = std::stoul(match[2]);
+      if (total == c_.shards_.size()) continue;
+      c_.notes_.push_back(
+          Format("{}/{}: its name counts {} shards but the index names {}; is the checkpoint complete?",
+                 c_.name_, shard.file_name, total, c_.shards_.size()));
+      return;
+    }
+  }
+
   // Files named like shards that the index does not know: another save's leftovers, or a shard that the index
   // lost.
   void NoteStrayShards() {
@@ -284,13 +300,19 @@ Result<std::vector<std::string>> Checkpoint::SideFiles() const {
   std::vector<std::string> files;
   if (single_file_) return files;
   std::error_code error;
+  // Each real folder once: a link may lead back to where it stands.
+  std::set<fs::path> visited = {fs::canonical(folder_, error)};
   const auto options = fs::directory_options::follow_directory_symlink;
   for (fs::recursive_directory_iterator it(folder_, options, error), end; !error && it != end;
        it.increment(error)) {
     const bool hidden = StartsWith(it->path().filename().string(), ".");
-    if (it->is_directory() && (hidden || it.depth() >= static_cast<int>(kMaxSideFileDepth)))
-      it.disable_recursion_pending();
-    if (hidden || !it->is_regular_file() || IsWeightOrIndex(it->path())) continue;
+    std::error_code unreadable;
+    if (it->is_directory(unreadable)) {
+      const bool again = !visited.insert(fs::canonical(it->path(), unreadable)).second;
+      if (hidden || again || it.depth() >= kMaxSideFileDepth) it.disable_recursion_pending();
+      continue;
+    }
+    if (hidden || !it->is_regular_file(unreadable) || IsWeightOrIndex(it->path())) continue;
     files.push_back(fs::path(it->path()).lexically_relative(folder_).string());
   }
   if (error) return Fail(Code::kIo, Format("{}: listing the folder failed: {}", name_, error.message()));

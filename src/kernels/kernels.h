@@ -29,6 +29,8 @@ struct Loops {
   void (*add_to_base)(const T* base, const T* mix, T* out, size_t n);
   /// sum[i] += c * x[i], product and sum rounded apart.
   void (*add_scaled)(T* sum, const T* x, T c, size_t n);
+  /// sum[i] = fma(c, x[i], sum[i]): one rounding, on every target.
+  void (*add_fused)(T* sum, const T* x, T c, size_t n);
   /// x[i] *= c.
   void (*scale)(T* x, T c, size_t n);
   /// x[i] /= c.

@@ -207,6 +207,19 @@ void AddScaled(T* __restrict sum, const T* __restrict x, T c, size_t n) {
   }
 }
 
+inline float Fused(float a, float b, float c) {
+  return __builtin_fmaf(a, b, c);
+}
+inline double Fused(double a, double b, double c) {
+  return __builtin_fma(a, b, c);
+}
+
+template <typename T>
+void AddFused(T* __restrict sum, const T* __restrict x, T c, size_t n) {
+  for (size_t i = 0; i < n; ++i)
+    sum[i] = Fused(c, x[i], sum[i]);
+}
+
 template <typename T>
 void Scale(T* __restrict x, T c, size_t n) {
   for (size_t i = 0; i < n; ++i)
@@ -397,6 +410,7 @@ constexpr Loops<T> MakeLoops() {
           .subtract = Subtract<T>,
           .add_to_base = AddToBase<T>,
           .add_scaled = AddScaled<T>,
+          .add_fused = AddFused<T>,
           .scale = Scale<T>,
           .divide = Divide<T>,
           .divide_by = DivideBy<T>,

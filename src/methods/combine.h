@@ -5,15 +5,16 @@
 namespace mergepipe {
 
 /// out = Σ c_i x_i in the order of the inputs; inputs with coefficient 0 are left out, so that they change no
-/// bit.
+/// bit. `add` is one of loops.add_scaled and loops.add_fused.
 template <typename T>
-void CombineValues(const std::vector<double>& coefficients, Tile<T>& tile) {
+void CombineValues(const std::vector<double>& coefficients, Tile<T>& tile,
+                   void (*add)(T*, const T*, T, size_t)) {
   bool first = true;
   for (size_t i = 0; i < tile.inputs.size(); ++i) {
     const T c = static_cast<T>(coefficients[i]);
     if (c == T{0}) continue;
     if (!first) {
-      tile.loops->add_scaled(tile.out, tile.inputs[i], c, tile.n);
+      add(tile.out, tile.inputs[i], c, tile.n);
       continue;
     }
     for (size_t k = 0; k < tile.n; ++k)

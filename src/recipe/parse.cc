@@ -52,10 +52,12 @@ class RecipeReader {
       return Fail(Code::kUsage,
                   Format("{}: a recipe is a mapping of keys such as merge_method and models", where_));
     CheckTree(documents[0], 0);
+    if (faults_.empty()) ExpandMergeKeys(documents[0], 0);
     if (faults_.empty()) ReadTop(documents[0]);
     recipe_.where = where_;
     recipe_.text = text;
     if (faults_.empty()) return recipe_;
+    faults_.insert(faults_.begin(), recipe_.faults.begin(), recipe_.faults.end());
     if (faults_.size() == 1) return Fail(code_, faults_.front());
     return Fail(Error{code_, Format("{}: the recipe has {} faults", where_, faults_.size()), faults_});
   }
@@ -81,9 +83,31 @@ class RecipeReader {
         continue;
       }
       const std::string key = pair.first.Scalar();
-      if (key == "<<") Fault(pair.first, "merge keys ('<<') are not expanded; write the keys out");
       if (!seen.insert(key).second) Fault(pair.first, Format("the key '{}' stands here twice", key));
       CheckTree(pair.second, depth + 1);
+    }
+  }
+
+  // `<<: *anchor` (or a list of them) adds the keys of another mapping that this one does not have itself.
+  void ExpandMergeKeys(YAML::Node node, size_t depth) {
+    if (depth > kMaxDepth) return;
+    if (node.IsMap() && node["<<"]) {
+      const YAML::Node merged = node["<<"];
+      node.remove("<<");
+      if (merged.IsMap()) AddMissingKeys(node, merged, depth);
+      for (size_t i = 0; merged.IsSequence() && i < merged.size(); ++i)
+        AddMissingKeys(node, merged[i], depth);
+    }
+    if (!node.IsMap() && !node.IsSequence()) return;
+    for (auto item : node)
+      ExpandMergeKeys(node.IsMap() ? item.second : YAML::Node(item), depth + 1);
+  }
+
+  void AddMissingKeys(YAML::Node node, const YAML::Node& from, size_t depth) {
+    if (!from.IsMap()) return Fault(from, "a merge key ('<<') needs a mapping");
+    ExpandMergeKeys(from, depth + 1);
+    for (const auto& pair : from) {
+      if (!node[pair.first.Scalar()]) node[pair.first.Scalar()] = pair.second;
     }
   }
 
@@ -109,6 +133,8 @@ class RecipeReader {
 
   // The tokenizer is the base's, copied; the other choices need embeddings to be laid out anew.
   void ReadTokenizer(const YAML::Node& top) {
+    if (Has(top, "tokenizer") && Has(top, "tokenizer_source"))
+      Fault(top["tokenizer"], "'tokenizer' and 'tokenizer_source' exclude each other");
     const auto source = ReadText(top, "tokenizer_source");
     if (source && *source != "base")
       Unsupported(top["tokenizer_source"],
@@ -339,14 +365,19 @@ class RecipeReader {
     for (const auto& pair : node) {
       const std::string key = pair.first.Scalar();
       if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-      Fault(pair.first, Format("unknown key '{}'{}{}{}", key, context.empty() ? "" : " ", context,
-                               DidYouMean(key, known)));
+      Typo(pair.first, Format("unknown key '{}'{}{}{}", key, context.empty() ? "" : " ", context,
+                              DidYouMean(key, known)));
     }
   }
 
   void Fault(const YAML::Node& node, const std::string& what) {
     const RecipePlace place = PlaceOf(node);
     faults_.push_back(Format("{}:{}:{}: {}", where_, place.line, place.column, what));
+  }
+  // A fault that leaves the rest of the recipe readable, so that other faults can be told along with it.
+  void Typo(const YAML::Node& node, const std::string& what) {
+    const RecipePlace place = PlaceOf(node);
+    recipe_.faults.push_back(Format("{}:{}:{}: {}", where_, place.line, place.column, what));
   }
   void Ignored(const YAML::Node& node, const std::string& key) {
     const RecipePlace place = PlaceOf(node);
@@ -394,7 +425,7 @@ Result<std::string> RecipeFromFlags(const RecipeFlags& flags) {
     const size_t colon = expert.rfind(':');
     const bool has_weight =
         colon != std::string::npos && ParseDouble(std::string_view(expert).substr(colon + 1)).has_value();
-    if (has_weight && !weighted)
+    if (has_weight && method != nullptr && !weighted)
       return Fail(Code::kUsage, Format("--expert {}: the method '{}' has no weights", expert, flags.method));
     out << YAML::BeginMap;
     EmitScalar(out, "model", has_weight ? expert.substr(0, colon) : expert);

@@ -79,6 +79,7 @@ struct Recipe {
   std::vector<SliceSpec> slices;
   std::vector<std::pair<std::string, ModuleSpec>> modules;  ///< in file order
   Parameters parameters;
+  std::vector<std::string> faults;    ///< unknown keys: told together with what resolving finds
   std::vector<std::string> warnings;  ///< keys that mergekit accepts and that mean nothing here
 };
 

@@ -28,17 +28,17 @@ class Resolver {
                .shelf = ModelShelf(FolderOf(recipe.where), options.paths, ledger)} {}
 
   Result<ResolvedMerge> Run() {
-    MP_TRY(ReadMethodAndTypes());
-    OpenModels();
-    if (HasFaults()) return Verdict();
-    BuildScopes(state_);
-    if (state_.scopes.empty()) return Verdict();
+    auto method = ReadMethodAndTypes();
+    if (!method) return Fail(WithRecipeFaults(std::move(method).error()));
     ParameterCheck check(*state_.method, state_.recipe);
     check.CheckNames();
-    if (HasFaults()) return Verdict(&check);
+    OpenModels();
+    if (HasFaults()) return Verdict(check);
+    BuildScopes(state_);
+    if (HasFaults()) return Verdict(check);
     ResolveTensors(state_);
     check.CheckReach(state_.scopes);
-    if (HasFaults() || check.HasFaults()) return Verdict(&check);
+    if (HasFaults() || check.HasFaults() || !state_.recipe.faults.empty()) return Verdict(check);
     for (std::string& warning : check.TakeWarnings())
       state_.merge.warnings.push_back(std::move(warning));
     return Finish();
@@ -171,11 +171,19 @@ class Resolver {
     }
   }
 
+  Error WithRecipeFaults(Error error) const {
+    if (state_.recipe.faults.empty()) return error;
+    error.faults = state_.recipe.faults;
+    error.faults.push_back(std::exchange(
+        error.message, Format("{}: {} faults", state_.recipe.where, state_.recipe.faults.size() + 1)));
+    return error;
+  }
+
   // Every fault found so far; mistyped parameters first, since others may follow from them.
-  Failure Verdict(ParameterCheck* check = nullptr) {
-    std::vector<std::string> all = state_.shelf.faults();
-    for (std::string& fault : check == nullptr ? std::vector<std::string>{} : check->TakeFaults())
-      all.push_back(std::move(fault));
+  Failure Verdict(ParameterCheck& check) {
+    std::vector<std::string> all = state_.recipe.faults;
+    for (const auto& more : {state_.shelf.faults(), check.TakeFaults()})
+      all.insert(all.end(), more.begin(), more.end());
     all.insert(all.end(), state_.faults.begin(), state_.faults.end());
     const Code code = !state_.shelf.faults().empty() ? state_.shelf.code()
                       : state_.unsupported           ? Code::kUnsupported

@@ -47,6 +47,11 @@ struct DroppedTensor {
   std::string tensor, rule;
 };
 
+/// Two stored tensors of one model that must be equal.
+struct EqualPair {
+  TensorSource first, second;
+};
+
 /// A merge with everything decided but the access mask.
 struct ResolvedMerge {
   const Method* method = nullptr;
@@ -61,7 +66,8 @@ struct ResolvedMerge {
   std::vector<int64_t>
       layer_sources;  ///< slices: for each output layer, the donor-numbered source layer; else empty
   int64_t donor_layers = 0;
-  bool unties_head = false;  ///< the output stores a head that the donor ties to its embedding
+  std::vector<EqualPair> redundant_heads;  ///< left out as tied; whether they are is known once they are read
+  bool unties_head = false;                ///< the output stores a head that the donor ties to its embedding
   std::map<std::string, std::string> paths;  ///< absolute, by every spelling that the recipe uses
   uint64_t seed = 0;
 };

@@ -1,6 +1,7 @@
 #include "recipe/tensor_resolver.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -11,6 +12,9 @@ namespace mergepipe {
 namespace {
 
 constexpr const char* kHead = "lm_head.weight";
+// Names of the embedding that a tied head stands for.
+constexpr std::array<const char*, 3> kTiedEmbeddings = {
+    "model.embed_tokens.weight", "model.language_model.embed_tokens.weight", "transformer.wte.weight"};
 
 class TensorResolver {
  public:
@@ -130,8 +134,7 @@ class TensorResolver {
     const auto found = tensors.find(name);
     if (found != tensors.end()) return TensorSource{model, found->second};
     if (name != kHead || !TiesEmbeddings(model)) return std::nullopt;
-    for (const char* embedding : {"model.embed_tokens.weight", "model.language_model.embed_tokens.weight",
-                                  "transformer.wte.weight"}) {
+    for (const char* embedding : kTiedEmbeddings) {
       const auto stand_in = tensors.find(embedding);
       if (stand_in == tensors.end()) continue;
       if (noted_ties_.insert(model).second) {
@@ -154,6 +157,21 @@ class TensorResolver {
     return true;
   }
 
+  // The copy is left out if it turns out to equal the embedding, which only its bytes can tell.
+  bool NoteRedundantHead(size_t model) {
+    const auto& tensors = state_.CheckpointOf(model).tensors();
+    for (const char* embedding : kTiedEmbeddings) {
+      const auto place = tensors.find(embedding);
+      if (place == tensors.end()) continue;
+      state_.merge.redundant_heads.push_back({{model, tensors.at(kHead)}, {model, place->second}});
+      state_.merge.warnings.push_back(Format(
+          "{}: stores lm_head.weight although its config ties it to {}; it is dropped when they are equal",
+          state_.NameOf(model), embedding));
+      return true;
+    }
+    return false;
+  }
+
   bool TiesEmbeddings(size_t model) {
     const auto config = state_.CheckpointOf(model).Config();
     if (!config || !config->is_object()) return false;
@@ -169,7 +187,7 @@ class TensorResolver {
     for (size_t i = 0; i < scope.inputs.size(); ++i) {
       const size_t model = scope.inputs[i].model;
       if (state_.CheckpointOf(model).Find(names[i]) == nullptr) continue;
-      const bool redundant_head = names[i] == kHead && TiesEmbeddings(model);
+      const bool redundant_head = names[i] == kHead && TiesEmbeddings(model) && NoteRedundantHead(model);
       if (state_.options.missing_is_base || redundant_head) {
         state_.merge.dropped.push_back(
             {model, names[i],

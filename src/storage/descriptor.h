@@ -34,9 +34,10 @@ inline std::string SystemText(int error) {
   return std::strerror(error);
 }
 
-/// A full disk may be emptied: try again. Anything else is a plain I/O error.
+/// The code of a failed write.
 inline Code WriteCode(int error) {
-  return error == ENOSPC || error == EDQUOT || error == EAGAIN ? Code::kTransient : Code::kIo;
+  if (error == ENOSPC || error == EDQUOT) return Code::kDiskFull;
+  return error == EAGAIN ? Code::kTransient : Code::kIo;
 }
 
 }  // namespace mergepipe

@@ -97,6 +97,19 @@ Result<void> WriteSmallFile(const std::string& path, std::string_view text, Ledg
   return {};
 }
 
+Result<void> AppendText(int fd, std::string_view text, const std::string& path) {
+  while (!text.empty()) {
+    const ssize_t put = ::write(fd, text.data(), text.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) {
+      const int error = put == 0 ? ENOSPC : errno;
+      return Fail(WriteCode(error), Format("{}: writing failed: {}", path, SystemText(error)));
+    }
+    text.remove_prefix(static_cast<size_t>(put));
+  }
+  return {};
+}
+
 Result<void> SyncFolder(const std::string& path) {
   Descriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.is_open() || ::fsync(fd.get()) != 0)

@@ -16,7 +16,7 @@ class OutputFile {
   virtual ~OutputFile() = default;
 
   /// Writes [offset, offset + bytes.size()). Fast when the address of bytes has the same remainder by 4096 as
-  /// the offset. Fails with kTransient when the disk is full, with kIo otherwise.
+  /// the offset. Fails with kDiskFull when the disk is full, with kIo otherwise.
   virtual Result<void> Write(uint64_t offset, std::span<const std::byte> bytes) = 0;
 
   /// Makes all that was written durable.
@@ -24,12 +24,15 @@ class OutputFile {
 };
 
 /// Creates `path` (mode 0666 less the umask) with `size` bytes allocated; `resume` opens what is there. Fails
-/// with kTransient when the disk is full, with kIo otherwise.
+/// with kDiskFull when the disk is full, with kIo otherwise.
 Result<std::unique_ptr<OutputFile>> CreateOutputFile(const std::string& path, uint64_t size, bool resume,
                                                      Ledger& ledger);
 
 /// Writes a whole small file and makes it durable.
 Result<void> WriteSmallFile(const std::string& path, std::string_view text, Ledger& ledger);
+
+/// Appends text to an open file, whole or with an error. Fails with kDiskFull when the disk is full.
+Result<void> AppendText(int fd, std::string_view text, const std::string& path);
 
 /// Makes the entries of a folder durable.
 Result<void> SyncFolder(const std::string& path);

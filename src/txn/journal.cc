@@ -14,6 +14,19 @@
 namespace mergepipe {
 namespace {
 
+// What a journal belongs to: the plan, and the very files that it read. Plans know headers only, so that an
+// input rewritten meanwhile must show here.
+Json Heading(const Plan& plan) {
+  Json stamps = Json::array();
+  for (const ResolvedModel& model : plan.merge->models) {
+    for (const Shard& shard : model.checkpoint->shards()) {
+      const FileStamp& stamp = shard.source->Stamp();
+      stamps.push_back({stamp.device, stamp.inode, stamp.size, stamp.mtime_ns, stamp.ctime_ns});
+    }
+  }
+  return {{"plan_digest", plan.digest}, {"inputs", stamps}};
+}
+
 constexpr const char* kJournalName = ".journal.jsonl";
 constexpr uint64_t kMaxJournalBytes = 1u << 30;
 
@@ -61,7 +74,7 @@ Result<std::unique_ptr<Journal>> Journal::Open(Staging& staging, const Plan& pla
   std::unique_ptr<Journal> journal(new Journal(path, std::move(file)));
   journal->finished_.resize(plan.merge->tensors.size());
   if (staging.resumed()) MP_TRY(journal->Load(staging, plan, ledger));
-  if (!staging.resumed()) MP_TRY(journal->AppendLine(Json{{"plan_digest", plan.digest}}.dump()));
+  if (!staging.resumed()) MP_TRY(journal->AppendLine(Heading(plan).dump()));
   return journal;
 }
 
@@ -74,10 +87,10 @@ Result<void> Journal::Load(Staging& staging, const Plan& plan, Ledger& ledger) {
     const std::string_view line = std::string_view(text).substr(start, end - start);
     auto parsed = ParseJson(line, path_);
     if (!parsed) break;  // cut short by the interruption
-    if (start == 0 && parsed->value("plan_digest", "") != plan.digest) {
-      return Fail(Code::kUsage,
-                  Format("{}: belongs to another merge (or other inputs); run without --resume to begin anew",
-                         staging.folder()));
+    if (start == 0 && *parsed != Heading(plan)) {
+      return Fail(Code::kUsage, Format("{}: belongs to another merge, or an input was changed meanwhile; run "
+                                       "without --resume to begin anew",
+                                       staging.folder()));
     }
     if (start > 0) {
       records[parsed->at("tensor")] = RecordFromJson(parsed->at("record"));
@@ -85,7 +98,10 @@ Result<void> Journal::Load(Staging& staging, const Plan& plan, Ledger& ledger) {
     }
     start = end + 1;
   }
-  if (start == 0) return AppendLine(Json{{"plan_digest", plan.digest}}.dump());
+  // A line that was cut short must not become the start of the next one.
+  if (::ftruncate(file_.get(), static_cast<off_t>(start)) != 0)
+    return Fail(Code::kIo, Format("{}: {}", path_, SystemText(errno)));
+  if (start == 0) return AppendLine(Heading(plan).dump());
   if (!last_ledger.is_null()) CarryOn(last_ledger, ledger);
   for (const Unit& unit : plan.units) {
     const std::string path = staging.folder() + "/" + unit.file_name;
@@ -107,11 +123,7 @@ Result<void> Journal::Load(Staging& staging, const Plan& plan, Ledger& ledger) {
 }
 
 Result<void> Journal::AppendLine(const std::string& line) {
-  const std::string text = line + "\n";
-  const ssize_t put = ::write(file_.get(), text.data(), text.size());
-  if (put != static_cast<ssize_t>(text.size()))
-    return Fail(WriteCode(errno), Format("{}: writing failed: {}", path_, SystemText(errno)));
-  return {};
+  return AppendText(file_.get(), line + "\n", path_);
 }
 
 Result<void> Journal::Add(const std::string& tensor, const TensorRecord& record, const Ledger& ledger) {

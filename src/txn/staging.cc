@@ -74,7 +74,8 @@ fs::path ExistingParent(fs::path path) {
 fs::path FirstMissing(fs::path path) {
   std::error_code error;
   fs::path missing;
-  for (; !path.empty() && !fs::exists(path, error); path = path.parent_path()) missing = path;
+  for (; !path.empty() && !fs::exists(path, error); path = path.parent_path())
+    missing = path;
   return missing;
 }
 
@@ -159,7 +160,8 @@ Staging::~Staging() {
   if (keep_ || folder_.empty()) return;
   RemoveTree(folder_);
   // Parents that were made for this output go too, as far as they are empty.
-  for (fs::path parent = fs::path(folder_).parent_path(); !first_parent_.empty(); parent = parent.parent_path()) {
+  for (fs::path parent = fs::path(folder_).parent_path(); !first_parent_.empty();
+       parent = parent.parent_path()) {
     if (::rmdir(parent.c_str()) != 0 || parent == first_parent_) return;
   }
 }

@@ -17,7 +17,7 @@ Constants Prepare(const TensorFacts&, const TensorParams& params, const TensorSt
 
 template <typename T>
 void Apply(const Constants& constants, Tile<T>& tile) {
-  CombineValues(constants.weights, tile);
+  CombineValues(constants.weights, tile, tile.loops->add_fused);
   if (constants.normalize) tile.loops->divide(tile.out, static_cast<T>(constants.divisor), tile.n);
 }
 

@@ -15,7 +15,7 @@ Constants Prepare(const TensorFacts&, const TensorParams& params, const TensorSt
 
 template <typename T>
 void Apply(const Constants& constants, Tile<T>& tile) {
-  CombineValues(constants.weights, tile);
+  CombineValues(constants.weights, tile, tile.loops->add_scaled);
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ Constants Prepare(const TensorFacts& facts, const TensorParams& params, const Te
 
 template <typename T>
 void Apply(const Constants& constants, Tile<T>& tile) {
-  CombineValues(constants.weights, tile);
+  CombineValues(constants.weights, tile, tile.loops->add_scaled);
 }
 
 }  // namespace
