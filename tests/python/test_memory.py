@@ -1,0 +1,120 @@
+"""Peak resident memory stays under --memory plus 64 MiB for the program itself, whatever the size of a tensor."""
+
+import json
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import checkpoints
+import families
+import program
+import recipes
+
+MIB = 1 << 20
+PROGRAM_ITSELF = 64 * MIB
+MEASURE = Path(__file__).with_name("measure.py")
+
+
+def peak_of(mp, *arguments):
+    """Runs a command and yields its peak resident bytes and its report."""
+    report = mp.fresh("peak")
+    command = [sys.executable, "-S", "-E", MEASURE, report, program.BINARY, *arguments, "--json"]
+    told = subprocess.run(list(map(str, command)), env=mp.env, cwd=mp.root, capture_output=True, text=True, timeout=300)
+    status, peak = map(int, report.read_text().split())
+    assert status == 0, told.stderr
+    return peak, json.loads(told.stdout)
+
+
+def peak_of_merge(mp, recipe, *flags):
+    """Merges and yields the peak resident bytes, the report, and the output."""
+    out = mp.fresh("out")
+    return *peak_of(mp, "merge", mp.recipe(recipe), out, *flags), out
+
+
+def write_big(folder, chunks, repeats):
+    """One BF16 tensor made of random chunks over and over, without ever being in memory as a whole."""
+    rows, width = repeats * sum(len(c) for c in chunks), chunks[0].shape[1]
+    entry = {"dtype": "BF16", "shape": [rows, width], "data_offsets": [0, rows * width * 2]}
+    text = json.dumps({"__metadata__": {"format": "pt"}, "model.embed_tokens.weight": entry}).encode()
+    text += b" " * (-len(text) % 8)
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    with open(folder / "model.safetensors", "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        for _ in range(repeats):
+            for chunk in chunks:
+                f.write(chunk.data)
+    return folder
+
+
+def big_family(root, experts, megabytes=512):
+    """A base and experts with one tensor of so many MiB; deltas of random size, so that a trim has a real threshold to find."""
+    random = np.random.default_rng(1)
+    base = random.standard_normal((1024, 4096), np.float32) * np.float32(0.02)
+    paths = []
+    for i in range(experts + 1):
+        delta = random.standard_normal(base.shape, np.float32) * np.float32(1e-3 * bool(i))
+        paths.append(write_big(root / f"m{i}", [checkpoints.bfloat16_bits(base + delta)], megabytes // 8))
+    return families.Family(paths[0], paths[1:])
+
+
+@pytest.mark.big
+def test_four_experts_with_a_tensor_of_512_mib_stay_under_256_mib(mp):
+    """One family for all methods: it is 2.5 GB. Outputs are removed as soon as they are measured."""
+    family = big_family(mp.root, experts=4)
+    peaks = {}
+    for method in ("task_arithmetic", "ties", "dare_ties", "linear", "slerp"):
+        peak, report, out = peak_of_merge(mp, families.smallest(method, family), "--memory", "256MiB")
+        peaks[method] = round(peak / MIB)
+        assert abs(report["peak_memory_bytes"] - peak) <= 8 * MIB, "the program's own figure"
+        if method == "task_arithmetic":
+            peaks |= {c[0]: round(peak_of(mp, *c)[0] / MIB) for c in (("verify", out), ("diff", out, family.base))}
+        (out / "model.safetensors").unlink()
+    assert max(peaks.values()) <= 256 + 64, f"MiB: {peaks}"
+
+
+@pytest.mark.parametrize("method", recipes.METHODS)
+def test_the_least_memory_that_a_plan_tells_is_enough(method, mp):
+    """And is small: 48 MiB tensors, and the least is what the plan says, not the tensor."""
+    family = big_family(mp.root, experts=2, megabytes=48)
+    recipe = families.smallest(method, family)
+    least = mp.ok("plan", mp.recipe(recipe), "--json").json["least_memory_bytes"]
+    assert least < 48 * MIB
+    peak, report, _ = peak_of_merge(mp, recipe, "--memory", f"{least}B")
+    assert peak <= least + PROGRAM_ITSELF, f"{peak / MIB:.0f} MiB for a limit of {least / MIB:.0f}"
+    assert report["peak_memory_bytes"] <= least + PROGRAM_ITSELF
+
+
+@pytest.mark.parametrize("threads", (1, 8))
+def test_memory_does_not_grow_with_threads_or_experts(threads, mp):
+    """Twelve experts under 64 MiB."""
+    family = big_family(mp.root, experts=12, megabytes=16)
+    peak, _, _ = peak_of_merge(mp, families.smallest("ties", family), "--memory", "64MiB", "--threads", threads)
+    assert peak <= 64 * MIB + PROGRAM_ITSELF
+
+
+def test_many_tiny_tensors_take_little_memory_and_time(mp):
+    """8 layers of 256 experts with three small matrices each: 6,144 tensors."""
+    random = np.random.default_rng(2)
+    names = [f"model.layers.{i}.mlp.experts.{j}.{x}_proj.weight" for i in range(8) for j in range(256) for x in ("gate", "up", "down")]
+    base = {n: checkpoints.Tensor.of("BF16", random.standard_normal((4, 4))) for n in names}
+    family = families.write(mp.root, base, [checkpoints.fine_tune(base, i) for i in range(2)])
+    peak, report, _ = peak_of_merge(mp, families.smallest("ties", family), "--memory", "64MiB")
+    assert peak <= 64 * MIB + PROGRAM_ITSELF
+    assert report["tensors"]["merged"] == len(names) and report["seconds"] < 20
+
+
+def test_the_reported_peak_is_the_programs_own_not_its_parents(mp):
+    """The kernel hands a parent's peak on to its children; a merge of some KiB took no 256 MiB."""
+    ballast = np.ones(256 * MIB, np.uint8)
+    family = families.make(mp.root)
+    assert mp.report(families.smallest("ties", family), "--memory", "64MiB")["peak_memory_bytes"] < ballast.nbytes
+
+
+def test_a_limit_that_is_too_small_is_refused_with_the_least(mp):
+    family = families.make(mp.root)
+    mp.refuse(families.smallest("ties", family), "--memory", flags=["--memory", "64KiB"])
