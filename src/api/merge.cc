@@ -140,14 +140,16 @@ class MergeRun {
       result = MP_TRY(RunEngine(plan_, options, journal_->TakeFinished(), staging, ledger_));
     }
     const SideFiles side = MP_TRY(WriteSideFiles(plan_, recipe_.text, staging));
-    const Json manifest = BuildManifest({.plan = &plan_,
-                                         .tensors = &result.records,
-                                         .files = side.files,
-                                         .notes = side.notes,
-                                         .envelope = Envelope(result, watch)});
     MP_TRY(journal_->Remove());
-    MP_TRY(staging.WriteText(kManifestName, manifest.dump(1) + "\n"));
-    return manifest["root_digest"].get<std::string>();
+    const auto sink = MP_TRY(staging.CreateText(kManifestName));
+    const std::string root = MP_TRY(WriteManifest({.plan = &plan_,
+                                                   .tensors = &result.records,
+                                                   .files = side.files,
+                                                   .notes = side.notes,
+                                                   .envelope = Envelope(result, watch)},
+                                                  *sink));
+    MP_TRY(sink->Finish());
+    return root;
   }
 
   // Integers are copied from the base, never averaged; models that disagree on them are worth a word.

@@ -24,14 +24,28 @@ uint64_t Hash64(std::string_view text, uint64_t seed) {
   return XXH3_64bits_withSeed(text.data(), text.size(), seed);
 }
 
-std::string Sha256Hex(std::string_view text) {
+Sha256::Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
+  EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr);
+}
+
+void Sha256::Update(std::string_view text) {
+  EVP_DigestUpdate(context_.get(), text.data(), text.size());
+}
+
+std::string Sha256::FinishHex() {
   std::array<unsigned char, 32> hash{};
   unsigned int size = 0;
-  EVP_Digest(text.data(), text.size(), hash.data(), &size, EVP_sha256(), nullptr);
+  EVP_DigestFinal_ex(context_.get(), hash.data(), &size);
   std::string hex;
   for (const unsigned char byte : hash)
     hex += Format("{:02x}", byte);
   return hex;
+}
+
+std::string Sha256Hex(std::string_view text) {
+  Sha256 sha;
+  sha.Update(text);
+  return sha.FinishHex();
 }
 
 }  // namespace mergepipe

@@ -2,9 +2,12 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+
+struct evp_md_ctx_st;  // OpenSSL's; its headers stay in digest.cc
 
 namespace mergepipe {
 
@@ -27,6 +30,18 @@ std::string Hex(const Digest128& digest);
 
 /// A 64-bit hash of text with a seed, stable across versions and machines; keys random streams.
 uint64_t Hash64(std::string_view text, uint64_t seed);
+
+/// SHA-256 of text that comes in pieces.
+class Sha256 {
+ public:
+  Sha256();
+  void Update(std::string_view text);
+  /// 64 hexadecimal digits of all that came; ends the computation.
+  std::string FinishHex();
+
+ private:
+  std::unique_ptr<evp_md_ctx_st, void (*)(evp_md_ctx_st*)> context_;
+};
 
 /// SHA-256 of text as 64 hexadecimal digits; for everything that is small and published (plans, manifests).
 std::string Sha256Hex(std::string_view text);

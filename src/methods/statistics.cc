@@ -7,23 +7,6 @@
 namespace mergepipe {
 namespace {
 
-using kernels::kHighBuckets;
-using kernels::kLowBits;
-using kernels::kLowBuckets;
-
-double Magnitude(uint32_t key) {
-  return std::bit_cast<float>(key);
-}
-
-// Sum of the magnitudes in one bucket of upper bits: they share sign and exponent, so their lower bits add as
-// integers.
-double BucketSum(uint32_t high, uint64_t count, uint64_t low_sum) {
-  if (count == 0) return 0;
-  const uint32_t first = high << kLowBits;
-  const double step = Magnitude(first | 1u) - Magnitude(first);
-  return static_cast<double>(count) * Magnitude(first) + static_cast<double>(low_sum) * step;
-}
-
 bool TrimsSomething(const KeepRule& rule, uint64_t elements) {
   return rule.kind == KeepRule::Kind::kLargest && rule.count < elements;
 }
@@ -44,16 +27,17 @@ size_t PositionOfEqual(const T* delta, size_t n, uint32_t key, uint64_t which) {
 }  // namespace
 
 StatisticsCollector::StatisticsCollector(StatisticsRequest request, size_t inputs, uint64_t elements)
-    : request_(std::move(request)), inputs_(inputs) {
-  for (KeepRule& rule : request_.keep) {
-    if (rule.kind == KeepRule::Kind::kLargest && !TrimsSomething(rule, elements)) rule = KeepRule{};
-  }
-  rounds_ = Rounds(request_, elements);
-  magnitudes_.resize(inputs_);
-  for (size_t i = 0; i < inputs_; ++i) {
-    if (!Trims(i)) continue;
-    magnitudes_[i].counts.resize(kHighBuckets);
-    if (request_.l1) magnitudes_[i].low_sums.resize(kHighBuckets);
+    : request_(std::move(request)),
+      inputs_(inputs),
+      rounds_(Rounds(request_, elements)),
+      selections_(inputs) {
+  for (size_t i = 0; i < request_.keep.size(); ++i) {
+    KeepRule& rule = request_.keep[i];
+    if (TrimsSomething(rule, elements)) {
+      selections_[i] = std::make_unique<MagnitudeSelection>(elements, rule.count, request_.l1);
+    } else if (rule.kind == KeepRule::Kind::kLargest) {
+      rule = KeepRule{};
+    }
   }
   whole_.resize(request_.l1 ? inputs_ : 0);
   kept_.resize(request_.l1 ? inputs_ : 0);
@@ -63,46 +47,33 @@ StatisticsCollector::StatisticsCollector(StatisticsRequest request, size_t input
 size_t StatisticsCollector::Rounds(const StatisticsRequest& request, uint64_t elements) {
   const bool trims = std::any_of(request.keep.begin(), request.keep.end(),
                                  [&](const KeepRule& rule) { return TrimsSomething(rule, elements); });
-  if (trims) return 2;
+  if (trims) return MagnitudeSelection::Rounds(elements);
   return request.l1 || request.gram ? 1 : 0;
 }
 
 uint64_t StatisticsCollector::MemoryBytes(const StatisticsRequest& request, size_t inputs,
                                           uint64_t elements) {
-  uint64_t trimmed = 0;
-  for (const KeepRule& rule : request.keep)
-    trimmed += TrimsSomething(rule, elements) ? 1 : 0;
-  const uint64_t tables = trimmed * kHighBuckets * sizeof(uint64_t) * (request.l1 ? 2 : 1);
-  return tables + (request.gram ? inputs * inputs * sizeof(ExactSum) : 0) +
-         (request.l1 ? 2 * inputs * sizeof(ExactSum) : 0);
-}
-
-bool StatisticsCollector::Trims(size_t input) const {
-  return !request_.keep.empty() && request_.keep[input].kind == KeepRule::Kind::kLargest;
+  uint64_t bytes = 0;
+  for (const KeepRule& rule : request.keep) {
+    if (TrimsSomething(rule, elements)) bytes += MagnitudeSelection::MemoryBytes(elements, request.l1);
+  }
+  const uint64_t sums = (request.gram ? inputs * inputs : 0) + (request.l1 ? 2 * inputs : 0);
+  return bytes + sums * sizeof(ExactSum);
 }
 
 bool StatisticsCollector::WantsInput(size_t input) const {
-  if (round_ == 0) return Trims(input) || request_.l1;
-  return Trims(input);
+  return Trims(input) || (round_ == 0 && request_.l1);
 }
 
 template <typename T>
 void StatisticsCollector::AddInput(Scratch& scratch, size_t input, T* delta, size_t n, uint64_t first_index,
                                    const kernels::Loops<T>& loops) const {
-  if (Trims(input) && round_ == 0) {
-    loops.count_high(delta, n, scratch.counts.data());
-    if (!request_.l1) return;
-    scratch.low_sums.resize(kHighBuckets);
-    loops.add_low(delta, n, scratch.low_sums.data());
-  } else if (Trims(input)) {
-    loops.count_low(delta, n, magnitudes_[input].high, scratch.counts.data());
-  } else {
-    scratch.sums.resize(2);
-    scratch.sums[0].Add(loops.sum_abs(delta, n));
-    uint64_t no_equals = 0;
-    KeepElements(request_.keep[input], Threshold{}, &no_equals, delta, n, first_index, loops);
-    scratch.sums[1].Add(loops.sum_abs(delta, n));
-  }
+  if (Trims(input)) return selections_[input]->Count(scratch.magnitudes, delta, n, loops);
+  scratch.sums.resize(2);
+  scratch.sums[0].Add(loops.sum_abs(delta, n));
+  uint64_t no_equals = 0;
+  KeepElements(request_.keep[input], Threshold{}, &no_equals, delta, n, first_index, loops);
+  scratch.sums[1].Add(loops.sum_abs(delta, n));
 }
 
 template <typename T>
@@ -117,17 +88,10 @@ void StatisticsCollector::AddTile(Scratch& scratch, const std::vector<T*>& input
 
 void StatisticsCollector::MergeInput(Scratch& scratch, size_t input) {
   const std::lock_guard lock(mutex_);
-  if (Trims(input)) {
-    Magnitudes& all = magnitudes_[input];
-    for (size_t b = 0; b < all.counts.size(); ++b)
-      all.counts[b] += std::exchange(scratch.counts[b], 0);
-    for (size_t b = 0; b < scratch.low_sums.size() && !all.low_sums.empty(); ++b)
-      all.low_sums[b] += std::exchange(scratch.low_sums[b], 0);
-  } else {
-    whole_[input].Merge(scratch.sums[0]);
-    kept_[input].Merge(scratch.sums[1]);
-    scratch.sums.clear();
-  }
+  if (Trims(input)) return selections_[input]->Merge(scratch.magnitudes);
+  whole_[input].Merge(scratch.sums[0]);
+  kept_[input].Merge(scratch.sums[1]);
+  scratch.sums.clear();
 }
 
 void StatisticsCollector::MergeTiles(Scratch& scratch) {
@@ -138,59 +102,19 @@ void StatisticsCollector::MergeTiles(Scratch& scratch) {
 }
 
 void StatisticsCollector::FinishRound() {
-  for (size_t i = 0; i < inputs_; ++i) {
-    if (!Trims(i)) continue;
-    if (round_ == 0) {
-      FinishHigh(i);
-    } else {
-      FinishLow(i);
-    }
+  for (const auto& selection : selections_) {
+    if (selection != nullptr) selection->FinishRound();
   }
   ++round_;
-}
-
-// Finds the bucket that holds the k-th magnitude, counted from the largest.
-void StatisticsCollector::FinishHigh(size_t input) {
-  Magnitudes& all = magnitudes_[input];
-  const uint64_t wanted = request_.keep[input].count;
-  uint32_t high = kHighBuckets - 1;
-  while (high > 0 && all.above + all.counts[high] < wanted)
-    all.above += all.counts[high--];
-  all.high = high;
-  for (uint32_t b = kHighBuckets; b-- > 0 && !all.low_sums.empty();) {
-    const double sum = BucketSum(b, all.counts[b], all.low_sums[b]);
-    all.whole += sum;
-    if (b > high) all.kept += sum;
-  }
-  all.counts.assign(kLowBuckets, 0);
-  all.low_sums.clear();
-}
-
-// Finds the k-th magnitude inside its bucket, and how many of its equals stay.
-void StatisticsCollector::FinishLow(size_t input) {
-  Magnitudes& all = magnitudes_[input];
-  uint64_t left = request_.keep[input].count - all.above;
-  uint32_t low = kLowBuckets - 1;
-  const auto key = [&] { return all.high << kLowBits | low; };
-  while (low > 0 && all.counts[low] < left) {
-    left -= all.counts[low];
-    all.kept += static_cast<double>(all.counts[low]) * Magnitude(key());
-    --low;
-  }
-  all.kept += static_cast<double>(left) * Magnitude(key());
-  all.threshold = {.key = key(), .equal_total = all.counts[low], .equal_kept = left};
-  // Zeros contribute nothing whether they stay or not.
-  if (all.threshold.key == 0) all.threshold.equal_kept = all.threshold.equal_total;
-  all.counts.clear();
 }
 
 TensorStatistics StatisticsCollector::Statistics() const {
   TensorStatistics result;
   for (size_t i = 0; i < inputs_; ++i) {
-    result.thresholds.push_back(magnitudes_[i].threshold);
+    result.thresholds.push_back(Trims(i) ? selections_[i]->threshold() : Threshold{});
     if (!request_.l1) continue;
-    result.l1_whole.push_back(Trims(i) ? magnitudes_[i].whole : whole_[i].Value());
-    result.l1_kept.push_back(Trims(i) ? magnitudes_[i].kept : kept_[i].Value());
+    result.l1_whole.push_back(Trims(i) ? selections_[i]->l1_whole() : whole_[i].Value());
+    result.l1_kept.push_back(Trims(i) ? selections_[i]->l1_kept() : kept_[i].Value());
   }
   if (request_.gram) {
     result.gram.resize(inputs_ * inputs_);

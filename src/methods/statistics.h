@@ -6,22 +6,20 @@
 #include <vector>
 
 #include "base/exact_sum.h"
+#include "methods/magnitude_selection.h"
 #include "methods/method.h"
 
 namespace mergepipe {
 
-/// Gathers the statistics of one tensor in streaming rounds over its data. Sums are exact and counts are
-/// integers, so the order of items, and with it threads and block size, changes nothing. Memory: 512 KiB for
-/// each trimmed input (1 MiB with L1 norms), independent of the tensor's size.
-///
-/// Round 0 counts magnitudes by their upper 16 bits and takes the sums; round 1 (only where something is
-/// trimmed) counts the lower 15 bits inside the bucket of the k-th magnitude.
+/// Gathers the statistics of one tensor in streaming rounds over its data: sums and inner products in round
+/// 0, the k-th magnitudes in as many as MagnitudeSelection takes. Sums are exact and counts are integers, so
+/// the order of items, and with it threads and block size, changes nothing. Memory: at most 512 KiB for each
+/// trimmed input (1 MiB with L1 norms), independent of the tensor's size.
 class StatisticsCollector {
  public:
   /// A worker's scratch between two merges into the shared state: at most 1 MiB.
   struct Scratch {
-    std::vector<uint32_t> counts = std::vector<uint32_t>(kernels::kHighBuckets);
-    std::vector<uint64_t> low_sums;  ///< sized at first use
+    MagnitudeSelection::Scratch magnitudes;
     std::vector<ExactSum> sums;
   };
 
@@ -59,25 +57,14 @@ class StatisticsCollector {
   TensorStatistics Statistics() const;
 
  private:
-  struct Magnitudes {
-    std::vector<uint64_t> counts;    // by upper bits in round 0, by lower bits in round 1
-    std::vector<uint64_t> low_sums;  // by upper bits
-    uint64_t above = 0;              // elements in buckets above `high`
-    uint32_t high = 0;
-    Threshold threshold;
-    double whole = 0;
-    double kept = 0;
-  };
-  bool Trims(size_t input) const;
-  void FinishHigh(size_t input);
-  void FinishLow(size_t input);
+  bool Trims(size_t input) const { return selections_[input] != nullptr; }
 
   StatisticsRequest request_;
   size_t inputs_;
   size_t rounds_;
   size_t round_ = 0;
   mutable std::mutex mutex_;
-  std::vector<Magnitudes> magnitudes_;
+  std::vector<std::unique_ptr<MagnitudeSelection>> selections_;  // by input; null where nothing is trimmed
   std::vector<ExactSum> whole_, kept_, gram_;
 };
 

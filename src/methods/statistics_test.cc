@@ -121,7 +121,8 @@ std::vector<float> Draw(std::mt19937& random, size_t kind, size_t count) {
 TEST(Threshold, KeepsJustTheKLargestOfAnyTensor) {
   std::mt19937 random(41);
   for (int round = 0; round < 120; ++round) {
-    const size_t count = 1 + random() % (round % 10 == 0 ? 20'000 : 400);
+    // Large ones are counted by bits, small ones gathered.
+    const size_t count = round % 4 == 0 ? 32'769 + random() % 40'000 : 1 + random() % 400;
     const size_t kind = static_cast<size_t>(round) % 6;
     const std::vector<float> deltas = Draw(random, kind, count);
     for (const uint64_t k : {uint64_t{1}, uint64_t{1 + random() % count}, uint64_t{count}}) {
@@ -245,32 +246,38 @@ TensorStatistics GatherByThreads(const std::vector<std::vector<float>>& inputs, 
 
 TEST(Statistics, NeitherOrderNorThreadsShow) {
   std::mt19937 random(59);
-  const std::vector<std::vector<float>> inputs = {Draw(random, 4, 16'384), Draw(random, 0, 16'384)};
+  const std::vector<std::vector<float>> inputs = {Draw(random, 4, 50'000), Draw(random, 0, 50'000)};
   const TensorStatistics alone = GatherByThreads(inputs, 1);
   for (const size_t threads : {size_t{2}, size_t{3}, size_t{8}})
     ExpectSame(GatherByThreads(inputs, threads), alone);
 }
 
 TEST(Statistics, RoundsAreAsFewAsTheRequestNeeds) {
-  const auto rounds = [](const StatisticsRequest& request) {
-    return StatisticsCollector::Rounds(request, 100);
+  const auto rounds = [](const StatisticsRequest& request, uint64_t elements) {
+    return StatisticsCollector::Rounds(request, elements);
   };
-  EXPECT_EQ(rounds({}), 0u);
-  EXPECT_EQ(
-      rounds({.keep = {KeepRule{}, {.kind = KeepRule::Kind::kNone}, {.kind = KeepRule::Kind::kRandom}}}), 0u);
-  EXPECT_EQ(rounds({.l1 = true}), 1u);
-  EXPECT_EQ(rounds({.gram = true}), 1u);
-  EXPECT_EQ(rounds({.keep = {Largest(99)}}), 2u);
-  EXPECT_EQ(rounds({.keep = {Largest(100)}}), 0u);
-  EXPECT_EQ(rounds({.keep = {Largest(100), Largest(1)}, .l1 = true}), 2u);
+  for (const uint64_t elements : {uint64_t{100}, uint64_t{1} << 33}) {
+    EXPECT_EQ(rounds({}, elements), 0u);
+    EXPECT_EQ(
+        rounds({.keep = {KeepRule{}, {.kind = KeepRule::Kind::kNone}, {.kind = KeepRule::Kind::kRandom}}},
+               elements),
+        0u);
+    EXPECT_EQ(rounds({.l1 = true}, elements), 1u);
+    EXPECT_EQ(rounds({.gram = true}, elements), 1u);
+    EXPECT_EQ(rounds({.keep = {Largest(elements)}}, elements), 0u);
+    const size_t trimming = elements == 100 ? 1 : 2;
+    EXPECT_EQ(rounds({.keep = {Largest(99)}}, elements), trimming);
+    EXPECT_EQ(rounds({.keep = {Largest(elements), Largest(1)}, .l1 = true}, elements), trimming);
+  }
 }
 
 TEST(Statistics, MemoryDoesNotGrowWithTheTensor) {
   for (const StatisticsRequest& request :
        {StatisticsRequest{.keep = {Largest(5), Largest(6)}, .l1 = true}, StatisticsRequest{.gram = true}}) {
-    const uint64_t small = StatisticsCollector::MemoryBytes(request, 2, 1000);
-    EXPECT_EQ(small, StatisticsCollector::MemoryBytes(request, 2, 1ull << 40));
-    EXPECT_LE(small, 2u * (1u << 20) + 8192);
+    const uint64_t large = StatisticsCollector::MemoryBytes(request, 2, 1u << 20);
+    EXPECT_EQ(large, StatisticsCollector::MemoryBytes(request, 2, 1ull << 40));
+    EXPECT_LE(large, 2u * (1u << 20) + 8192);
+    EXPECT_LE(StatisticsCollector::MemoryBytes(request, 2, 1000), large);
   }
 }
 

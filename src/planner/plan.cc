@@ -36,42 +36,42 @@ PlanCosts ReckonCosts(const Plan& plan) {
   return costs;
 }
 
+Json TensorLine(const ResolvedMerge& merge, const ResolvedTensor& tensor) {
+  Json sources = Json::array();
+  for (const TensorSource& source : tensor.sources)
+    sources.push_back({source.model, EntryOf(merge, source).name});
+  return {{"name", tensor.name}, {"dtype", DTypeName(tensor.dtype)}, {"merged", tensor.merged},
+          {"sources", sources},  {"inputs", tensor.inputs},          {"params", tensor.params}};
+}
+
 // Everything that decides the output's bytes, paths left out: models are known by the digest of their headers
-// and their position.
+// and their position. One line of JSON for the plan and one for each tensor, so that large merges need no
+// large document.
 std::string DigestPlan(const Plan& plan) {
   const ResolvedMerge& merge = *plan.merge;
   Json models = Json::array();
   for (const ResolvedModel& model : merge.models)
     models.push_back(model.checkpoint->HeaderDigest());
-  Json tensors = Json::array();
-  for (const ResolvedTensor& tensor : merge.tensors) {
-    Json sources = Json::array();
-    for (const TensorSource& source : tensor.sources)
-      sources.push_back({source.model, EntryOf(merge, source).name});
-    tensors.push_back({{"name", tensor.name},
-                       {"dtype", DTypeName(tensor.dtype)},
-                       {"merged", tensor.merged},
-                       {"sources", sources},
-                       {"inputs", tensor.inputs},
-                       {"params", tensor.params}});
-  }
   Json params = Json::array();
   for (const TensorParams& set : merge.params)
     params.push_back({{"global", set.global}, {"inputs", set.inputs}});
   Json units = Json::array();
   for (const Unit& unit : plan.units)
     units.push_back({unit.file_name, Sha256Hex(unit.layout.prefix)});
-  const Json all = {{"schema", "mergepipe.plan/1"},
-                    {"version", MERGEPIPE_VERSION},
-                    {"method", merge.method->name},
-                    {"models", models},
-                    {"tensors", tensors},
-                    {"params", params},
-                    {"units", units},
-                    {"seed", merge.seed},
-                    {"block_bytes", plan.options.block_bytes},
-                    {"mask", "all"}};
-  return Sha256Hex(all.dump());
+  const Json heading = {{"schema", "mergepipe.plan/1"},
+                        {"version", MERGEPIPE_VERSION},
+                        {"method", merge.method->name},
+                        {"models", models},
+                        {"params", params},
+                        {"units", units},
+                        {"seed", merge.seed},
+                        {"block_bytes", plan.options.block_bytes},
+                        {"mask", "all"}};
+  Sha256 sha;
+  sha.Update(heading.dump() + "\n");
+  for (const ResolvedTensor& tensor : merge.tensors)
+    sha.Update(TensorLine(merge, tensor).dump() + "\n");
+  return sha.FinishHex();
 }
 
 }  // namespace

@@ -86,15 +86,37 @@ Result<std::unique_ptr<OutputFile>> CreateOutputFile(const std::string& path, ui
       std::make_unique<LocalOutputFile>(std::move(fd), std::move(direct), path, ledger));
 }
 
-Result<void> WriteSmallFile(const std::string& path, std::string_view text, Ledger& ledger) {
+Result<std::unique_ptr<TextSink>> TextSink::Create(const std::string& path, Ledger& ledger) {
   Descriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!fd.is_open())
     return Fail(WriteCode(errno), Format("{}: can not be created: {}", path, SystemText(errno)));
-  MP_TRY(WriteFully(fd.get(), 0, std::as_bytes(std::span(text)), path));
-  ledger.ChargeWrite(text.size());
-  if (::fsync(fd.get()) != 0)
-    return Fail(WriteCode(errno), Format("{}: making it durable failed: {}", path, SystemText(errno)));
+  return std::unique_ptr<TextSink>(new TextSink(std::move(fd), path, ledger));
+}
+
+Result<void> TextSink::Write(std::string_view text) {
+  constexpr size_t kBufferBytes = 1u << 16;
+  buffer_ += text;
+  return buffer_.size() < kBufferBytes ? Result<void>() : Flush();
+}
+
+Result<void> TextSink::Flush() {
+  ledger_.ChargeWrite(buffer_.size());
+  MP_TRY(AppendText(file_.get(), buffer_, path_));
+  buffer_.clear();
   return {};
+}
+
+Result<void> TextSink::Finish() {
+  MP_TRY(Flush());
+  if (::fsync(file_.get()) != 0)
+    return Fail(WriteCode(errno), Format("{}: making it durable failed: {}", path_, SystemText(errno)));
+  return {};
+}
+
+Result<void> WriteSmallFile(const std::string& path, std::string_view text, Ledger& ledger) {
+  const auto sink = MP_TRY(TextSink::Create(path, ledger));
+  MP_TRY(sink->Write(text));
+  return sink->Finish();
 }
 
 Result<void> AppendText(int fd, std::string_view text, const std::string& path) {

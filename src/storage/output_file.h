@@ -6,6 +6,7 @@
 #include <string>
 
 #include "mergepipe/result.h"
+#include "storage/descriptor.h"
 #include "storage/ledger.h"
 
 namespace mergepipe {
@@ -27,6 +28,26 @@ class OutputFile {
 /// with kDiskFull when the disk is full, with kIo otherwise.
 Result<std::unique_ptr<OutputFile>> CreateOutputFile(const std::string& path, uint64_t size, bool resume,
                                                      Ledger& ledger);
+
+/// A text file that is written from front to back, piece by piece.
+class TextSink {
+ public:
+  /// Creates or empties `path` (mode 0666 less the umask).
+  static Result<std::unique_ptr<TextSink>> Create(const std::string& path, Ledger& ledger);
+  Result<void> Write(std::string_view text);
+  /// Writes what is buffered and makes the file durable.
+  Result<void> Finish();
+
+ private:
+  TextSink(Descriptor file, std::string path, Ledger& ledger)
+      : file_(std::move(file)), path_(std::move(path)), ledger_(ledger) {}
+  Result<void> Flush();
+
+  Descriptor file_;
+  std::string path_;
+  Ledger& ledger_;
+  std::string buffer_;
+};
 
 /// Writes a whole small file and makes it durable.
 Result<void> WriteSmallFile(const std::string& path, std::string_view text, Ledger& ledger);

@@ -51,40 +51,99 @@ Json UnitsJson(const Plan& plan) {
   return json;
 }
 
-Json CoreJson(const ManifestContents& contents) {
-  const Plan& plan = *contents.plan;
-  const ResolvedMerge& merge = *plan.merge;
+Json DroppedJson(const DroppedTensor& tensor) {
+  return {{"input", tensor.model}, {"tensor", tensor.tensor}, {"rule", tensor.rule}};
+}
+
+Json InputsJson(const Plan& plan) {
   Json inputs = Json::array();
-  for (size_t i = 0; i < merge.models.size(); ++i) {
-    inputs.push_back({{"header_digest", merge.models[i].checkpoint->HeaderDigest()},
+  for (size_t i = 0; i < plan.merge->models.size(); ++i) {
+    inputs.push_back({{"header_digest", plan.merge->models[i].checkpoint->HeaderDigest()},
                       {"role", plan.reference_model[i] ? "base" : "expert"}});
   }
+  return inputs;
+}
+
+Json ParametersJson(const ResolvedMerge& merge) {
   Json parameters = Json::array();
   for (const TensorParams& set : merge.params)
     parameters.push_back({{"global", set.global}, {"inputs", set.inputs}});
-  Json tensors = Json::array();
+  return parameters;
+}
+
+// Writes one canonical object (sorted keys, no whitespace) member by member into its digest, and the same
+// with line breaks to a file, so that no document of all tensors is ever in memory. Members must come in the
+// order of their keys.
+class ObjectWriter {
+ public:
+  explicit ObjectWriter(TextSink& sink) : sink_(sink) {}
+
+  Result<void> Member(const std::string& key, const Json& value) {
+    MP_TRY(Key(key));
+    return Put(value.dump());
+  }
+  Result<void> OpenArray(const std::string& key) {
+    MP_TRY(Key(key));
+    first_element_ = true;
+    return Put("[");
+  }
+  Result<void> Element(const Json& value) {
+    if (!std::exchange(first_element_, false)) MP_TRY(Put(","));
+    MP_TRY(sink_.Write("\n  "));
+    return Put(value.dump());
+  }
+  Result<void> CloseArray() { return Put("]"); }
+  /// Ends the object and returns its digest.
+  Result<std::string> Close() {
+    MP_TRY(Put("}"));
+    return sha_.FinishHex();
+  }
+
+ private:
+  Result<void> Key(const std::string& key) {
+    MP_TRY(Put(std::exchange(first_member_, false) ? "{" : ","));
+    MP_TRY(sink_.Write("\n "));
+    return Put(Json(key).dump() + ":");
+  }
+  Result<void> Put(std::string_view text) {
+    sha_.Update(text);
+    return sink_.Write(text);
+  }
+
+  TextSink& sink_;
+  Sha256 sha_;
+  bool first_member_ = true;
+  bool first_element_ = true;
+};
+
+Result<std::string> WriteCore(const ManifestContents& contents, TextSink& sink) {
+  const Plan& plan = *contents.plan;
+  const ResolvedMerge& merge = *plan.merge;
+  ObjectWriter core(sink);
+  MP_TRY(core.Member("block_bytes", plan.options.block_bytes));
+  MP_TRY(core.Member("budget_bytes", nullptr));
+  MP_TRY(core.Member("certificate", nullptr));
+  MP_TRY(core.Member("donor", merge.donor));
+  MP_TRY(core.OpenArray("dropped"));
+  for (const DroppedTensor& tensor : merge.dropped)
+    MP_TRY(core.Element(DroppedJson(tensor)));
+  MP_TRY(core.CloseArray());
+  MP_TRY(core.Member("files", FilesJson(contents.files)));
+  MP_TRY(core.Member("inputs", InputsJson(plan)));
+  MP_TRY(core.Member("mask", "all"));
+  MP_TRY(core.Member("method", merge.method->name));
+  MP_TRY(core.Member("parameters", ParametersJson(merge)));
+  MP_TRY(core.Member("plan_digest", plan.digest));
+  MP_TRY(core.Member("seed", merge.seed));
+  MP_TRY(core.OpenArray("tensors"));
   for (const Unit& unit : plan.units) {
     for (const size_t t : unit.tensors)
-      tensors.push_back(TensorJson(plan, t, (*contents.tensors)[t], unit.file_name));
+      MP_TRY(core.Element(TensorJson(plan, t, (*contents.tensors)[t], unit.file_name)));
   }
-  Json dropped = Json::array();
-  for (const DroppedTensor& tensor : merge.dropped)
-    dropped.push_back({{"input", tensor.model}, {"tensor", tensor.tensor}, {"rule", tensor.rule}});
-  return {{"version", MERGEPIPE_VERSION},
-          {"method", merge.method->name},
-          {"seed", merge.seed},
-          {"budget_bytes", nullptr},
-          {"mask", "all"},
-          {"certificate", nullptr},
-          {"plan_digest", plan.digest},
-          {"block_bytes", plan.options.block_bytes},
-          {"inputs", inputs},
-          {"donor", merge.donor},
-          {"units", UnitsJson(plan)},
-          {"tensors", tensors},
-          {"parameters", parameters},
-          {"dropped", dropped},
-          {"files", FilesJson(contents.files)}};
+  MP_TRY(core.CloseArray());
+  MP_TRY(core.Member("units", UnitsJson(plan)));
+  MP_TRY(core.Member("version", MERGEPIPE_VERSION));
+  return core.Close();
 }
 
 }  // namespace
@@ -113,17 +172,19 @@ TensorRecord RecordFromJson(const Json& json) {
   return record;
 }
 
-Json BuildManifest(const ManifestContents& contents) {
-  Json core = CoreJson(contents);
+Result<std::string> WriteManifest(const ManifestContents& contents, TextSink& sink) {
+  MP_TRY(sink.Write("{\"core\":"));
+  const std::string root = MP_TRY(WriteCore(contents, sink));
   Json envelope = contents.envelope;
   envelope["notes"] = FilesJson(contents.notes);
-  const std::string root = Sha256Hex(core.dump());
-  const std::string seal = Sha256Hex(envelope.dump());
-  return {{"schema", kManifestSchema},
-          {"root_digest", root},
-          {"core", std::move(core)},
-          {"envelope", std::move(envelope)},
-          {"envelope_digest", seal}};
+  const Json rest = {{"envelope", envelope},
+                     {"envelope_digest", Sha256Hex(envelope.dump())},
+                     {"root_digest", root},
+                     {"schema", kManifestSchema}};
+  // The rest follows as further members of the one object.
+  MP_TRY(sink.Write(",\n" + rest.dump(1).substr(2)));
+  MP_TRY(sink.Write("\n"));
+  return root;
 }
 
 Result<Json> ReadManifest(const std::string& folder) {

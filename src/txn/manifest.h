@@ -6,6 +6,7 @@
 
 #include "format/json.h"
 #include "planner/plan.h"
+#include "storage/output_file.h"
 #include "txn/record.h"
 
 namespace mergepipe {
@@ -30,8 +31,9 @@ struct ManifestContents {
   Json envelope;                            ///< ledger, paths, time, host: no part of the root digest
 };
 
-/// Builds the manifest: {schema, root_digest, core, envelope, envelope_digest}.
-Json BuildManifest(const ManifestContents& contents);
+/// Writes the manifest {core, envelope, envelope_digest, root_digest, schema} and returns the root digest.
+/// Memory does not grow with the number of tensors.
+Result<std::string> WriteManifest(const ManifestContents& contents, TextSink& sink);
 
 /// Reads and checks the manifest of an output folder: schema, root digest and envelope digest. Fails with
 /// kInvalidInput where there is none, with kDifference where it does not match its own digests.

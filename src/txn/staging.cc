@@ -170,6 +170,10 @@ Result<std::unique_ptr<OutputFile>> Staging::CreateFile(const std::string& name,
   return CreateOutputFile(folder_ + "/" + name, size, resumed_, ledger_);
 }
 
+Result<std::unique_ptr<TextSink>> Staging::CreateText(const std::string& name) {
+  return TextSink::Create(folder_ + "/" + name, ledger_);
+}
+
 Result<void> Staging::MakeParents(const std::string& name) {
   std::error_code error;
   fs::create_directories((fs::path(folder_) / name).parent_path(), error);

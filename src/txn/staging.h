@@ -30,6 +30,8 @@ class Staging {
   bool resumed() const { return resumed_; }
 
   Result<std::unique_ptr<OutputFile>> CreateFile(const std::string& name, uint64_t size);
+  /// Creates a text file in the folder itself.
+  Result<std::unique_ptr<TextSink>> CreateText(const std::string& name);
   /// Writes a small file, making folders on the way.
   Result<void> WriteText(const std::string& name, std::string_view text);
   /// Copies a side file (mode 0666 less the umask), charges its bytes to `account`, and returns its digest.
