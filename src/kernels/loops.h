@@ -193,6 +193,10 @@ void Delta(DType x_dtype, const void* x, DType base_dtype, const void* base, T* 
 
 template <typename T>
 void AddToBase(const T* __restrict base, const T* __restrict mix, T* __restrict out, size_t n) {
+  // Else clang adds (mix == 0 ? -0.0 : mix), and a signalling NaN of the base becomes a quiet one.
+#ifdef __clang__
+#pragma clang fp exceptions(maytrap)
+#endif
   for (size_t i = 0; i < n; ++i) {
     const T sum = base[i] + mix[i];
     out[i] = mix[i] == T{0} ? base[i] : sum;
