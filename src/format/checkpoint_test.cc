@@ -343,5 +343,20 @@ TEST_F(SideFilesOf, LinkedFilesAndFoldersAreFollowed) {
   EXPECT_THAT(Must(Must(Open(folder_ / "model"))->SideFiles()), ElementsAre("shared/vocab.txt", "vocab.txt"));
 }
 
+TEST_F(SideFilesOf, WhatIsNoFileIsLeftOut) {
+  tests::WriteCheckpoint(folder_.path(), {Small("a")}, "{}");
+  fs::create_symlink("nowhere", folder_ / "dangling.json");
+  fs::create_symlink("circle.json", folder_ / "circle.json");
+  ASSERT_EQ(::mkfifo((folder_ / "pipe.json").c_str(), 0600), 0);
+  EXPECT_THAT(Must(Must(Open())->SideFiles()), ElementsAre("config.json"));
+}
+
+TEST_F(SideFilesOf, AFolderThatHoldsItselfEndsSomewhere) {
+  tests::WriteCheckpoint(folder_.path(), {Small("a")}, "{}");
+  fs::create_directory_symlink(".", folder_ / "self");
+  fs::create_directory_symlink(".", folder_ / "me");
+  EXPECT_THAT(Must(Must(Open())->SideFiles()), ElementsAre("config.json"));
+}
+
 }  // namespace
 }  // namespace mergepipe

@@ -53,15 +53,76 @@ Json LedgerLine(const Ledger& ledger) {
   return {{"accounts", accounts}, {"written", ledger.Written()}};
 }
 
-// A resumed merge carries its ledger on.
-void CarryOn(const Json& line, Ledger& ledger) {
-  const Json& accounts = line.at("accounts");
-  for (size_t i = 0; i < accounts.size() && i < ledger.Accounts(); ++i) {
-    ledger.Charge(i, Purpose::kBaseData, accounts[i].at("base"));
-    ledger.Charge(i, Purpose::kExpertData, accounts[i].at("expert"));
-    ledger.Charge(i, Purpose::kAlignment, accounts[i].at("alignment"));
+// Bytes moved by the runs before.
+struct LedgerState {
+  struct Account {
+    uint64_t base = 0, expert = 0, alignment = 0;
+  };
+  std::vector<Account> accounts;
+  uint64_t written = 0;
+};
+
+// A finished tensor.
+struct JournalLine {
+  std::string tensor;
+  TensorRecord record;
+  LedgerState ledger;
+};
+
+// Nothing where the text is no such line: cut short by an interruption, or not ours.
+std::optional<JournalLine> ReadLine(std::string_view text, const std::string& folder) {
+  const auto json = ParseJson(text, folder);
+  if (!json) return std::nullopt;
+  try {
+    JournalLine line{json->at("tensor"), RecordFromJson(json->at("record")), {}};
+    for (const Json& account : json->at("ledger").at("accounts"))
+      line.ledger.accounts.push_back({account.at("base"), account.at("expert"), account.at("alignment")});
+    line.ledger.written = json->at("ledger").at("written");
+    return line;
+  } catch (const Json::exception&) {
+    return std::nullopt;
   }
-  ledger.ChargeWrite(line.at("written"));
+}
+
+// What the whole lines of a journal say.
+struct JournalText {
+  std::map<std::string, TensorRecord> records;  // by tensor
+  LedgerState ledger;
+  size_t bytes = 0;  // of those lines
+};
+
+Result<JournalText> ReadLines(std::string_view text, const Json& heading, const std::string& folder) {
+  JournalText read;
+  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', read.bytes)) {
+    const std::string_view line = text.substr(read.bytes, end - read.bytes);
+    if (read.bytes == 0) {
+      const auto found = ParseJson(line, folder);
+      if (!found) break;
+      if (*found != heading) {
+        return Fail(Code::kUsage,
+                    Format("{}: belongs to another merge, or an input was changed meanwhile; run "
+                           "without --resume to begin anew",
+                           folder));
+      }
+    } else {
+      auto finished = ReadLine(line, folder);
+      if (!finished) break;
+      read.records[finished->tensor] = std::move(finished->record);
+      read.ledger = std::move(finished->ledger);
+    }
+    read.bytes = end + 1;
+  }
+  return read;
+}
+
+// A resumed merge carries its ledger on.
+void CarryOn(const LedgerState& state, Ledger& ledger) {
+  for (size_t i = 0; i < state.accounts.size() && i < ledger.Accounts(); ++i) {
+    ledger.Charge(i, Purpose::kBaseData, state.accounts[i].base);
+    ledger.Charge(i, Purpose::kExpertData, state.accounts[i].expert);
+    ledger.Charge(i, Purpose::kAlignment, state.accounts[i].alignment);
+  }
+  ledger.ChargeWrite(state.written);
 }
 
 }  // namespace
@@ -80,29 +141,12 @@ Result<std::unique_ptr<Journal>> Journal::Open(Staging& staging, const Plan& pla
 
 Result<void> Journal::Load(Staging& staging, const Plan& plan, Ledger& ledger) {
   const std::string text = MP_TRY(ReadSmallFile(path_, kMaxJournalBytes));
-  std::map<std::string, TensorRecord> records;
-  Json last_ledger;
-  size_t start = 0;
-  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', start)) {
-    const std::string_view line = std::string_view(text).substr(start, end - start);
-    auto parsed = ParseJson(line, path_);
-    if (!parsed) break;  // cut short by the interruption
-    if (start == 0 && *parsed != Heading(plan)) {
-      return Fail(Code::kUsage, Format("{}: belongs to another merge, or an input was changed meanwhile; run "
-                                       "without --resume to begin anew",
-                                       staging.folder()));
-    }
-    if (start > 0) {
-      records[parsed->at("tensor")] = RecordFromJson(parsed->at("record"));
-      last_ledger = parsed->at("ledger");
-    }
-    start = end + 1;
-  }
+  const JournalText read = MP_TRY(ReadLines(text, Heading(plan), staging.folder()));
   // A line that was cut short must not become the start of the next one.
-  if (::ftruncate(file_.get(), static_cast<off_t>(start)) != 0)
+  if (::ftruncate(file_.get(), static_cast<off_t>(read.bytes)) != 0)
     return Fail(Code::kIo, Format("{}: {}", path_, SystemText(errno)));
-  if (start == 0) return AppendLine(Heading(plan).dump());
-  if (!last_ledger.is_null()) CarryOn(last_ledger, ledger);
+  if (read.bytes == 0) return AppendLine(Heading(plan).dump());
+  CarryOn(read.ledger, ledger);
   for (const Unit& unit : plan.units) {
     const std::string path = staging.folder() + "/" + unit.file_name;
     const auto source = OpenLocalSource(path, path);
@@ -110,8 +154,8 @@ Result<void> Journal::Load(Staging& staging, const Plan& plan, Ledger& ledger) {
     for (size_t i = 0; i < unit.tensors.size(); ++i) {
       const size_t t = unit.tensors[i];
       const ResolvedTensor& tensor = plan.merge->tensors[t];
-      const auto record = records.find(tensor.name);
-      if (record == records.end()) continue;
+      const auto record = read.records.find(tensor.name);
+      if (record == read.records.end()) continue;
       const std::string digest =
           MP_TRY(DigestStored(**source, unit.layout.offsets[i], tensor.bytes(), OutputLeafBytes(plan, t)));
       if (digest != record->second.digest) continue;

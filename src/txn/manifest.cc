@@ -146,6 +146,12 @@ Result<std::string> WriteCore(const ManifestContents& contents, TextSink& sink) 
   return core.Close();
 }
 
+// A field's text; "" where it is missing or something else.
+std::string TextOf(const Json& json, const char* key) {
+  const auto field = json.find(key);
+  return field != json.end() && field->is_string() ? field->get<std::string>() : "";
+}
+
 }  // namespace
 
 Json RecordToJson(const TensorRecord& record) {
@@ -194,16 +200,16 @@ Result<Json> ReadManifest(const std::string& folder) {
     return Fail(Code::kInvalidInput,
                 Format("{}; only outputs of mergepipe have a manifest", text.error().message));
   Json manifest = MP_TRY(ParseJson(*text, path));
-  const bool whole = manifest.is_object() && manifest.value("schema", "") == kManifestSchema &&
+  const bool whole = manifest.is_object() && TextOf(manifest, "schema") == kManifestSchema &&
                      manifest.contains("core") && manifest.contains("envelope");
   if (!whole)
     return Fail(Code::kInvalidInput, Format("{}: is no manifest of the format {}", path, kManifestSchema));
-  if (manifest.value("root_digest", "") != Sha256Hex(manifest["core"].dump())) {
+  if (TextOf(manifest, "root_digest") != Sha256Hex(manifest["core"].dump())) {
     return Fail(
         Code::kDifference,
         Format("{}: its core does not have the root digest that it names; the manifest was changed", path));
   }
-  if (manifest.value("envelope_digest", "") != Sha256Hex(manifest["envelope"].dump())) {
+  if (TextOf(manifest, "envelope_digest") != Sha256Hex(manifest["envelope"].dump())) {
     return Fail(
         Code::kDifference,
         Format("{}: its envelope does not have the digest that it names; the manifest was changed", path));
