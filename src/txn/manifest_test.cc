@@ -39,12 +39,20 @@ class ManifestTest : public testing::Test {
       records_.push_back(RecordOf(tensor));
   }
 
+  // The manifest as written, and what its writer said of the root digest.
   Json Build() const {
-    return BuildManifest({.plan = &planned_.plan,
-                          .tensors = &records_,
-                          .files = files_,
-                          .notes = notes_,
-                          .envelope = envelope_});
+    Ledger ledger;
+    const auto sink = Must(TextSink::Create(folder_ / "written", ledger));
+    const std::string root = Must(WriteManifest({.plan = &planned_.plan,
+                                                 .tensors = &records_,
+                                                 .files = files_,
+                                                 .notes = notes_,
+                                                 .envelope = envelope_},
+                                                *sink));
+    Must(sink->Finish());
+    const Json manifest = Must(ParseJson(tests::ReadFile(folder_ / "written"), "written"));
+    EXPECT_EQ(manifest.at("root_digest"), root);
+    return manifest;
   }
   Result<Json> ReadBack(const std::string& text) const {
     tests::WriteFile(folder_ / ("out/" + std::string(kManifestName)), text);
