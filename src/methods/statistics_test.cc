@@ -157,23 +157,28 @@ TEST(Threshold, MoreThanHalfZerosAreNoCut) {
   ExpectSameNumbers(Keep(Largest(4), threshold, deltas, 2), deltas, "zeros");
 }
 
+void ExpectL1SumsOf(const std::vector<float>& deltas, const KeepRule& rule) {
+  const TensorStatistics statistics = Gather(StatisticsRequest{.keep = {rule}, .l1 = true}, deltas);
+  long double whole = 0, kept = 0;
+  for (const float delta : deltas)
+    whole += std::fabs(static_cast<long double>(delta));
+  for (const float delta : Keep(rule, statistics.thresholds[0], deltas, 512))
+    kept += std::fabs(static_cast<long double>(delta));
+  const double tolerance = 1e-13 * static_cast<double>(whole);
+  EXPECT_NEAR(statistics.l1_whole[0], static_cast<double>(whole), tolerance);
+  EXPECT_NEAR(statistics.l1_kept[0], static_cast<double>(kept), tolerance);
+}
+
 TEST(L1, SumsAreThoseOfTheMagnitudes) {
   std::mt19937 random(47);
-  for (size_t kind = 0; kind < 6; ++kind) {
-    const std::vector<float> deltas = Draw(random, kind, 5000);
-    for (const KeepRule& rule :
-         {KeepRule{}, Largest(1), Largest(1700), Largest(4999), KeepRule{.kind = KeepRule::Kind::kNone},
-          KeepRule{.kind = KeepRule::Kind::kRandom, .probability = 0.4f, .stream = 9}}) {
-      const TensorStatistics statistics = Gather(StatisticsRequest{.keep = {rule}, .l1 = true}, deltas);
-      long double whole = 0, kept = 0;
-      for (const float delta : deltas)
-        whole += std::fabs(static_cast<long double>(delta));
-      for (const float delta : Keep(rule, statistics.thresholds[0], deltas, 512))
-        kept += std::fabs(static_cast<long double>(delta));
-      EXPECT_NEAR(statistics.l1_whole[0], static_cast<double>(whole), 1e-13 * static_cast<double>(whole))
-          << kind;
-      EXPECT_NEAR(statistics.l1_kept[0], static_cast<double>(kept), 1e-13 * static_cast<double>(whole))
-          << kind;
+  for (const size_t count : {size_t{5'000}, size_t{40'000}}) {
+    for (size_t kind = 0; kind < 6; ++kind) {
+      const std::vector<float> deltas = Draw(random, kind, count);
+      for (const KeepRule& rule :
+           {KeepRule{}, Largest(1), Largest(count / 3), Largest(count - 1),
+            KeepRule{.kind = KeepRule::Kind::kNone},
+            KeepRule{.kind = KeepRule::Kind::kRandom, .probability = 0.4f, .stream = 9}})
+        ExpectL1SumsOf(deltas, rule);
     }
   }
 }

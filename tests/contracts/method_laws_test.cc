@@ -19,7 +19,7 @@ using tests::Must;
 using tests::RandomFloats;
 using tests::Set;
 
-constexpr size_t kCount = 10'000;
+constexpr size_t kCount = 40'000;  // enough for every way of counting
 
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
