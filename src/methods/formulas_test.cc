@@ -342,8 +342,8 @@ TEST(Slerp, AModelOfZerosStandsAtARightAngle) {
   for (const auto& [first, second] : {std::pair(a, zeros), std::pair(zeros, a)}) {
     ArrayMerge merge = WithDefaults("slerp", first, {first, second});
     Set(merge, "t", 0.3);
-    ExpectNear(MergeArrays(merge), [&, c = std::cos(0.15 * M_PI), s = std::sin(0.15 * M_PI)](size_t k) {
-      return c * first[k] + s * second[k];
+    ExpectNear(MergeArrays(merge), [&x = first, &y = second](size_t k) {
+      return std::cos(0.15 * M_PI) * x[k] + std::sin(0.15 * M_PI) * y[k];
     });
   }
 }
