@@ -88,7 +88,7 @@ int ReportUsage(const std::vector<const Command*>& commands, const CLI::ParseErr
                 char** argv) {
   const bool json =
       std::any_of(argv + 1, argv + argc, [](const char* word) { return std::strcmp(word, "--json") == 0; });
-  std::string message = error.what();
+  std::string message = std::string("the command line is wrong: ") + error.what() + "; see mergepipe --help";
   const bool known = argc > 1 && std::any_of(commands.begin(), commands.end(),
                                              [&](const Command* c) { return c->name == argv[1]; });
   if (argc > 1 && !known && argv[1][0] != '-')

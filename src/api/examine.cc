@@ -17,6 +17,11 @@ ScanLimits LimitsOf(const RunOptions& options) {
       .threads = ThreadsOf(options), .memory_bytes = MemoryOf(options), .stop_signal = options.stop_signal};
 }
 
+std::string DefaultText(const ParamSpec& spec) {
+  if (spec.type == ParamType::kBool) return *spec.default_value != 0 ? "true" : "false";
+  return Format("{}", *spec.default_value);
+}
+
 }  // namespace
 
 const char* Version() {
@@ -42,7 +47,7 @@ std::string MethodsText() {
   for (const Method* method : AllMethods()) {
     text += Format("  {:<16} {}\n", method->name, method->summary);
     for (const ParamSpec& spec : method->params) {
-      const std::string fallback = spec.default_value ? Format("default {}", *spec.default_value)
+      const std::string fallback = spec.default_value ? Format("default {}", DefaultText(spec))
                                    : spec.required    ? "required"
                                                       : "optional";
       text += Format("      {:<12} {}{} ({})\n", spec.name, spec.per_model ? "per model: " : "", spec.doc,

@@ -87,6 +87,11 @@ class MergeRun {
     kernels_ = MP_TRY(KernelsFromEnvironment());
     MP_TRY(CheckOutput());
     auto staging = MP_TRY(Staging::Open(request_.output, request_.resume, ledger_));
+    if (staging->discards())
+      warnings_.push_back(Format(
+          "{}: the unfinished work of an earlier run was thrown away; --resume would have continued it",
+          staging->folder()));
+    resumed_ = staging->resumed();
     auto root = Build(*staging, watch);
     if (!root) return Fail(KeepForResuming(std::move(root).error(), *staging));
     const std::string root_digest = MP_TRY(std::move(root));
@@ -96,7 +101,8 @@ class MergeRun {
                          .peak_memory_bytes = PeakMemoryBytes(),
                          .root_digest = root_digest,
                          .target = kernels_->target,
-                         .warnings = warnings_};
+                         .warnings = warnings_,
+                         .resumed = resumed_};
     return Report{MergeReportJson(plan_, ledger_, facts).dump(), MergeReportText(plan_, ledger_, facts),
                   warnings_};
   }
@@ -108,6 +114,9 @@ class MergeRun {
   // An interruption or a storage error may pass: what is finished stays for --resume. A full disk is freed
   // instead.
   Error KeepForResuming(Error error, Staging& staging) const {
+    if (error.code == Code::kDiskFull)
+      error.message += Format("; the unfinished output was removed, {} must be free for it",
+                              HumanBytes(plan_.costs.write_bytes));
     const bool may_pass =
         error.code == Code::kInterrupted || error.code == Code::kTransient || error.code == Code::kIo;
     if (!may_pass || journal_ == nullptr || journal_->entries() == 0) return error;
@@ -230,6 +239,7 @@ class MergeRun {
   const kernels::Kernels* kernels_ = nullptr;
   std::unique_ptr<Journal> journal_;
   std::vector<std::string> warnings_;
+  bool resumed_ = false;
 };
 
 Expectation ExpectationFrom(const Json& manifest) {

@@ -1,5 +1,6 @@
 #include "recipe/model_shelf.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/text.h"
@@ -19,6 +20,23 @@ bool LooksLikeHubName(const std::string& path) {
 }
 
 }  // namespace
+
+// What a path that does not exist may have meant: a neighbour with a similar name, or a model of the Hub.
+std::string ModelShelf::Advice(const std::string& path) const {
+  for (const fs::path& root : {fs::path(), fs::path(recipe_folder_)}) {
+    const fs::path parent = (root / path).parent_path();
+    std::vector<std::string> neighbours;
+    std::error_code error;
+    for (fs::directory_iterator it(parent.empty() ? "." : parent, error), end; !error && it != end;
+         it.increment(error))
+      neighbours.push_back((fs::path(path).parent_path() / it->path().filename()).string());
+    std::sort(neighbours.begin(), neighbours.end());
+    const std::string meant = DidYouMean(path, neighbours);
+    if (!meant.empty()) return meant;
+  }
+  return LooksLikeHubName(path) ? Format("; download it first: hf download {} --local-dir {}", path, path)
+                                : "";
+}
 
 // A path is looked up in the current folder first, then beside the recipe. A folder whose name holds '@' or
 // '+' is found by its whole text.
@@ -53,13 +71,9 @@ void ModelShelf::NoteSpelling(const ModelRef& ref, const std::string& absolute, 
 std::optional<size_t> ModelShelf::Open(const ModelRef& ref, const std::string& where) {
   const auto located = Locate(ref);
   if (!located) {
-    if (by_path_.try_emplace(ref.Text(), std::nullopt).second) {
+    if (by_path_.try_emplace(ref.Text(), std::nullopt).second)
       Fault(Code::kInvalidInput,
-            Format("{}: the model '{}' is no file or folder here{}", where, ref.Text(),
-                   LooksLikeHubName(ref.path)
-                       ? Format("; download it first: hf download {} --local-dir {}", ref.path, ref.path)
-                       : ""));
-    }
+            Format("{}: the model '{}' is no file or folder here{}", where, ref.Text(), Advice(ref.path)));
     return std::nullopt;
   }
   std::error_code error;

@@ -29,6 +29,7 @@ class ModelShelf {
 
  private:
   std::optional<std::string> Locate(const ModelRef& ref) const;
+  std::string Advice(const std::string& path) const;
   void NoteSpelling(const ModelRef& ref, const std::string& absolute, const std::string& where);
   void Fault(Code code, std::string text);
 

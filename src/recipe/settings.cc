@@ -91,7 +91,9 @@ Result<std::optional<double>> LookUp(const ParamSpec& spec, const std::vector<Se
     const auto found = level.parameters->find(spec.name);
     if (found == level.parameters->end()) continue;
     const Setting::Entry* entry = MatchEntry(found->second, level.tensor);
-    if (entry != nullptr) return std::optional(MP_TRY(EvaluateValue(spec, entry->value, t)));
+    if (entry == nullptr) continue;
+    const std::string where = Format("{}:{}", entry->at.line, entry->at.column);
+    return std::optional(MP_TRY(During(EvaluateValue(spec, entry->value, t), where)));
   }
   return spec.default_value;
 }

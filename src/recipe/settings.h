@@ -28,8 +28,8 @@ struct SettingLevel {
   std::string tensor;
 };
 
-/// Looks a parameter up level by level; the first level that yields a value wins. Nothing: no level does and
-/// there is no default.
+/// (Failures start with line and column.) Looks a parameter up level by level; the first level that yields a
+/// value wins. Nothing: no level does and there is no default.
 Result<std::optional<double>> LookUp(const ParamSpec& spec, const std::vector<SettingLevel>& levels,
                                      double t);
 

@@ -328,16 +328,16 @@ class TensorResolver {
   bool SetParam(const ParamSpec& spec, const std::vector<SettingLevel>& levels, double t,
                 const std::string& tensor, const std::string& model, std::map<std::string, double>& values) {
     const auto value = LookUp(spec, levels, t);
-    const std::string of = model.empty() ? "" : Format(" of model '{}'", model);
     if (!value) {
-      if (complained_.insert(value.error().message).second)
-        state_.faults.push_back(
-            Format("{}: {}{} (at tensor '{}')", state_.recipe.where, value.error().message, of, tensor));
+      const std::string& why = value.error().message;  // starts with line and column
+      if (complained_.insert(why).second)
+        state_.faults.push_back(Format("{}:{} (at tensor '{}')", state_.recipe.where, why, tensor));
       return false;
     }
     if (value->has_value()) {
       values[spec.name] = **value;
     } else if (spec.required) {
+      const std::string of = model.empty() ? "" : Format(" of model '{}'", model);
       if (complained_.insert(spec.name + "\n" + model).second) {
         state_.faults.push_back(
             Format("{}: the method '{}' needs the parameter '{}'{}, and nothing sets it for tensor '{}'",

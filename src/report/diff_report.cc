@@ -69,10 +69,14 @@ Json Row(const Measures& m) {
           {"relative_to_update", Ratio(m.update_difference, m.update)}};
 }
 
-std::string Line(const Measures& m, uint64_t differing, uint64_t elements, const std::string& name) {
-  const double share = static_cast<double>(differing) / static_cast<double>(std::max<uint64_t>(1, elements));
-  return Format("{:>12.6g} {:>12} {:>12} {:>8.2f}%  {}\n", m.max_abs, RatioText(m.difference, m.weight),
-                RatioText(m.update_difference, m.update), share * 100, name);
+std::string Line(const Measures& m, bool comparable, double share, const std::string& name) {
+  return Format("{:>12} {:>12} {:>12} {:>8.2f}%  {}\n", comparable ? Format("{:.6g}", m.max_abs) : "-",
+                RatioText(m.difference, m.weight), RatioText(m.update_difference, m.update), share * 100,
+                name);
+}
+
+double Share(uint64_t part, uint64_t whole) {
+  return static_cast<double>(part) / static_cast<double>(std::max<uint64_t>(1, whole));
 }
 
 }  // namespace
@@ -116,13 +120,13 @@ std::string DiffReportText(const DiffFindings& findings) {
       Format("{:>12} {:>12} {:>12} {:>9}  {}\n", "max |a-b|", "to weights", "to update", "differ", "tensor");
   for (size_t i = 0; i < std::min(rows.size(), kShownTensors); ++i) {
     const TensorDifference& t = *rows[i];
-    text += Line(Of(t), t.differing_elements, t.elements,
+    text += Line(Of(t), t.comparable, Share(t.differing_elements, t.elements),
                  t.note.empty() ? t.name : Format("{} ({})", t.name, t.note));
   }
   if (rows.size() > kShownTensors)
     text += Format("{:>49}  … and {} more tensors\n", "", rows.size() - kShownTensors);
   const Sums sums = Total(findings);
-  text += Line(Of(sums), sums.differing, sums.elements,
+  text += Line(Of(sums), true, Share(sums.differing, sums.elements),
                Format("all {} tensors, {} of them differ", findings.tensors.size(), rows.size()));
   const size_t incomparable = Incomparable(findings).size();
   if (incomparable > 0)

@@ -78,8 +78,10 @@ Result<std::string> InspectReportText(const Checkpoint& checkpoint) {
   std::string text =
       Format("{}: {} tensors, {} elements, {}\n", checkpoint.name(), checkpoint.tensors().size(),
              TotalElements(checkpoint), HumanBytes(checkpoint.data_bytes()));
-  if (config.is_object() && config.contains("architectures"))
-    text += Format("  architecture  {}\n", config["architectures"].dump());
+  if (config.is_object() && config.contains("architectures")) {
+    for (const OrderedJson& name : config["architectures"])
+      text += Format("  architecture  {}\n", name.is_string() ? name.get<std::string>() : name.dump());
+  }
   for (const auto& [prefix, count] : CountLayers(checkpoint))
     text += Format("  layers        {} under {}\n", count, prefix);
   for (const auto& [dtype, bytes] : BytesByType(checkpoint))

@@ -79,10 +79,12 @@ std::string MergeReportText(const Plan& plan, const Ledger& ledger, const RunFac
   text +=
       Format("  read     {} of experts, {} of the base\n", HumanBytes(ledger.TotalRead(Purpose::kExpertData)),
              HumanBytes(ledger.TotalRead(Purpose::kBaseData)));
-  text += Format("  written  {} in {} file(s)\n", HumanBytes(ledger.Written()), plan.units.size());
-  text += Format("  took     {:.2f} s ({}/s), peak memory {}\n", facts.seconds,
-                 HumanBytes(static_cast<uint64_t>(static_cast<double>(read + ledger.Written()) /
-                                                  std::max(facts.seconds, 1e-6))),
+  text +=
+      Format("  written  {}, the weights in {} file(s)\n", HumanBytes(ledger.Written()), plan.units.size());
+  // After --resume the bytes of the earlier run are among those counted, so there is no rate to tell.
+  const double rate = static_cast<double>(read + ledger.Written()) / std::max(facts.seconds, 1e-6);
+  text += Format("  took     {:.2f} s{}, peak memory {}\n", facts.seconds,
+                 facts.resumed ? "" : Format(" ({}/s)", HumanBytes(static_cast<uint64_t>(rate))),
                  HumanBytes(facts.peak_memory_bytes));
   text +=
       Format("  plan     {}\n  result   {}\n", plan.digest.substr(0, 16), facts.root_digest.substr(0, 16));

@@ -18,6 +18,7 @@ struct RunFacts {
   std::string root_digest;
   std::string target;  ///< kernels
   std::vector<std::string> warnings;
+  bool resumed = false;
 };
 
 /// {merged, copied, dropped}.

@@ -27,7 +27,6 @@ Json Heading(const Plan& plan) {
   return {{"plan_digest", plan.digest}, {"inputs", stamps}};
 }
 
-constexpr const char* kJournalName = ".journal.jsonl";
 constexpr uint64_t kMaxJournalBytes = 1u << 30;
 
 // The digest of a tensor as it stands in a file, read piece by piece.

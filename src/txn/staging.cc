@@ -114,10 +114,10 @@ Result<void> CheckTarget(const std::string& output, const std::vector<std::strin
   if (::statvfs(parent.c_str(), &space) != 0) return {};
   const uint64_t free_bytes = static_cast<uint64_t>(space.f_bavail) * space.f_frsize;
   if (free_bytes < bytes + kSpareBytes) {
-    return Fail(
-        Code::kNoSpace,
-        Format("{}: the output needs {} ({} bytes with its manifest) but the disk has {} ({} bytes) free",
-               output, HumanBytes(bytes), bytes + kSpareBytes, HumanBytes(free_bytes), free_bytes));
+    return Fail(Code::kNoSpace, Format("{}: the output needs {} ({} bytes, its manifest and a reserve "
+                                       "included) but the disk has {} ({} bytes) free",
+                                       output, HumanBytes(bytes + kSpareBytes), bytes + kSpareBytes,
+                                       HumanBytes(free_bytes), free_bytes));
   }
   return {};
 }
@@ -145,6 +145,8 @@ Result<std::unique_ptr<Staging>> Staging::Open(const std::string& output, bool r
       return Fail(Code::kUsage,
                   Format("{}: another merge is writing this output; wait for it or choose another", output));
     }
+    const bool unfinished = !made && fs::exists(fs::path(folder) / kJournalName, error);
+    staging->discards_ = staging->discards_ || (unfinished && !resume);
     if (made || resume) {
       staging->folder_ = folder;
       staging->resumed_ = !made;

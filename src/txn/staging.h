@@ -28,6 +28,8 @@ class Staging {
 
   const std::string& folder() const { return folder_; }
   bool resumed() const { return resumed_; }
+  /// Unfinished work of an earlier run was thrown away.
+  bool discards() const { return discards_; }
 
   Result<std::unique_ptr<OutputFile>> CreateFile(const std::string& name, uint64_t size);
   /// Creates a text file in the folder itself.
@@ -53,8 +55,12 @@ class Staging {
   Descriptor lock_;
   std::string first_parent_;  // topmost parent folder that was made for this output; "" where none was
   bool resumed_ = false;
+  bool discards_ = false;
   bool keep_ = false;
 };
+
+/// The list of finished tensors in a staging folder; see txn/journal.h.
+inline constexpr const char* kJournalName = ".journal.jsonl";
 
 /// Name of the staging folder of an output.
 std::string StagingFolder(const std::string& output);
