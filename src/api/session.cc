@@ -22,10 +22,12 @@ ProgressReporter::~ProgressReporter() {
   thread_.join();
 }
 
+// The last call comes when the work is done, so that even a short one is seen once.
 void ProgressReporter::Run() {
   constexpr auto kInterval = std::chrono::milliseconds(200);
   std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, kInterval, [this] { return done_; })) {
+  for (bool done = false; !done;) {
+    done = wake_.wait_for(lock, kInterval, [this] { return done_; });
     options_.on_progress({counters_.done_bytes.load(), counters_.total_bytes.load(), watch_.Seconds()});
   }
 }
