@@ -112,8 +112,9 @@ class MergeRun {
 
  private:
   // An interruption or a storage error may pass: what is finished stays for --resume. A full disk is freed
-  // instead.
+  // instead. A run that was refused before it read the journal leaves alone what it was not made for.
   Error KeepForResuming(Error error, Staging& staging) const {
+    if (journal_ == nullptr && staging.resumed()) staging.Keep();
     if (error.code == Code::kDiskFull)
       error.message += Format("; the unfinished output was removed, {} must be free for it",
                               HumanBytes(plan_.costs.write_bytes));
@@ -149,7 +150,6 @@ class MergeRun {
       result = MP_TRY(RunEngine(plan_, options, journal_->TakeFinished(), staging, ledger_));
     }
     const SideFiles side = MP_TRY(WriteSideFiles(plan_, recipe_.text, staging));
-    MP_TRY(journal_->Remove());
     const auto sink = MP_TRY(staging.CreateText(kManifestName));
     const std::string root = MP_TRY(WriteManifest({.plan = &plan_,
                                                    .tensors = &result.records,
@@ -158,6 +158,7 @@ class MergeRun {
                                                    .envelope = Envelope(result, watch)},
                                                   *sink));
     MP_TRY(sink->Finish());
+    MP_TRY(journal_->Remove());  // last of all: without it nothing can be resumed
     return root;
   }
 

@@ -83,6 +83,17 @@ int Rename(const std::string& from, const std::string& to, unsigned flags) {
   return static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags));
 }
 
+// Bytes on the disk that the files of a folder take.
+uint64_t OccupiedBytes(const std::string& folder) {
+  uint64_t bytes = 0;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    struct stat info {};
+    if (::lstat(it->path().c_str(), &info) == 0) bytes += static_cast<uint64_t>(info.st_blocks) * 512;
+  }
+  return bytes;
+}
+
 void RemoveTree(const std::string& folder) {
   std::error_code ignored;  // what can not be removed does no harm: it is not the output
   fs::remove_all(folder, ignored);
@@ -112,7 +123,9 @@ Result<void> CheckTarget(const std::string& output, const std::vector<std::strin
                                      SystemText(errno)));
   struct statvfs space {};
   if (::statvfs(parent.c_str(), &space) != 0) return {};
-  const uint64_t free_bytes = static_cast<uint64_t>(space.f_bavail) * space.f_frsize;
+  // What an earlier run left is written over by --resume and removed without it.
+  const uint64_t free_bytes =
+      static_cast<uint64_t>(space.f_bavail) * space.f_frsize + OccupiedBytes(StagingFolder(output));
   if (free_bytes < bytes + kSpareBytes) {
     return Fail(Code::kNoSpace, Format("{}: the output needs {} ({} bytes, its manifest and a reserve "
                                        "included) but the disk has {} ({} bytes) free",
@@ -147,7 +160,9 @@ Result<std::unique_ptr<Staging>> Staging::Open(const std::string& output, bool r
     }
     const bool unfinished = !made && fs::exists(fs::path(folder) / kJournalName, error);
     staging->discards_ = staging->discards_ || (unfinished && !resume);
-    if (made || resume) {
+    // A folder without a journal is no unfinished work: an output that --force replaced and that was not
+    // removed, say.
+    if (made || (resume && unfinished)) {
       staging->folder_ = folder;
       staging->resumed_ = !made;
       return staging;

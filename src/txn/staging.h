@@ -13,7 +13,8 @@ namespace mergepipe {
 
 /// Checks, before anything is read or written, that `output` can be made: its parent is there and writable,
 /// it does not exist yet (or `force` and it is a checkpoint), it is no input, holds none and lies in none,
-/// and the disk has room. Fails with kUsage or kNoSpace.
+/// and the disk has room for `bytes`, what an earlier run left in the staging folder counted as free. Fails
+/// with kUsage or kNoSpace.
 Result<void> CheckTarget(const std::string& output, const std::vector<std::string>& inputs, uint64_t bytes,
                          bool force);
 
@@ -21,7 +22,8 @@ Result<void> CheckTarget(const std::string& output, const std::vector<std::strin
 class Staging {
  public:
   /// Creates `.NAME.mergepipe-staging` beside the output and locks it. What an earlier run left there is
-  /// removed, or kept when `resume` is true. Fails with kUsage when another process is at it.
+  /// removed, or kept when `resume` is true and it holds a journal. Fails with kUsage when another process is
+  /// at it.
   static Result<std::unique_ptr<Staging>> Open(const std::string& output, bool resume, Ledger& ledger);
   /// Removes the folder unless it was published or kept.
   ~Staging();

@@ -1,5 +1,6 @@
 #include "txn/staging.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -93,6 +94,18 @@ TEST_F(Target, NeedsRoomOnTheDisk) {
   EXPECT_THAT(Check("out", false, 1ull << 60), FailsWith(Code::kNoSpace, "the output needs 1048576.0 TiB"));
 }
 
+// A merge that took its room and was interrupted must not stand in the way of the next.
+TEST_F(Target, HasTheRoomThatAnEarlierRunLeft) {
+  constexpr uint64_t kLeft = 256u << 20;
+  const uint64_t free_bytes = fs::space(folder_.path()).available;
+  if (free_bytes < 2 * kLeft) GTEST_SKIP() << "the disk is nearly full";
+  const std::string left = StagingFolder(folder_ / "out") + "/model.safetensors";
+  WriteFile(left, "x");
+  const Descriptor file(::open(left.c_str(), O_WRONLY));
+  if (::fallocate(file.get(), 0, 0, kLeft) != 0) GTEST_SKIP() << "the file system allocates nothing";
+  EXPECT_THAT(Check("out", false, free_bytes - kLeft / 2), Succeeds());
+}
+
 // --- the staging folder
 
 class StagingTest : public testing::Test {
@@ -143,7 +156,11 @@ TEST_F(StagingTest, LeavesNothingUnlessKept) {
 }
 
 TEST_F(StagingTest, LeftoversAreRemovedOrResumed) {
-  { Staged("left over")->Keep(); }
+  {
+    const auto staging = Staged("left over");
+    Must(staging->WriteText(kJournalName, ""));
+    staging->Keep();
+  }
   {
     const auto staging = Must(Open(kResume));
     EXPECT_TRUE(staging->resumed());
@@ -157,6 +174,15 @@ TEST_F(StagingTest, LeftoversAreRemovedOrResumed) {
 
 TEST_F(StagingTest, ResumingNothingIsAFreshStart) {
   EXPECT_FALSE(Must(Open(kResume))->resumed());
+}
+
+// What a kill leaves between the exchange of two outputs and the removal of the old one.
+TEST_F(StagingTest, LeftoversWithoutAJournalAreNotResumed) {
+  { Staged("an old output")->Keep(); }
+  const auto staging = Must(Open(kResume));
+  EXPECT_FALSE(staging->resumed());
+  EXPECT_FALSE(staging->discards());
+  EXPECT_THAT(ReadTree(staging->folder()), IsEmpty());
 }
 
 TEST_F(StagingTest, ParentsMadeForAnOutputGoWithIt) {

@@ -149,6 +149,7 @@ def test_a_resume_of_another_recipe_is_not_a_continuation(mp, slow):
         assert all(checkpoints.same_bits(t, want[n]) for n, t in checkpoints.read_checkpoint(out).items())
     else:
         assert run.status == 2 and not out.exists()
+        assert staging_of(out).exists(), "work that the refused run was not made for is left alone"
 
 
 def test_resume_with_nothing_to_resume_is_a_merge(mp):
