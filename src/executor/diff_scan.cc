@@ -1,6 +1,7 @@
 #include "executor/diff_scan.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <mutex>
@@ -81,7 +82,7 @@ class DiffScan {
       const uint64_t elements = pair.by_bytes ? a.bytes() : a.elements;
       for (uint64_t first = 0; comparable && first < elements; first += kItemElements)
         items_.push_back({pairs_.size(), first, std::min(kItemElements, elements - first)});
-      pairs_.push_back(std::move(pair));
+      pairs_.push_back(pair);
     }
     for (const auto& [name, place] : checkpoints_[1]->tensors()) {
       if (checkpoints_[0]->Find(name) == nullptr) found_.only_in_b.push_back(name);
@@ -151,7 +152,7 @@ class DiffScan {
       totals.difference.Add(loops_.dot(delta, delta, n));
       totals.weight.Add(loops_.dot(a, a, n));
       for (size_t k = 0; k < n; ++k) {
-        totals.differing += std::memcmp(&a[k], &b[k], sizeof a[k]) != 0 ? 1 : 0;
+        totals.differing += std::bit_cast<uint64_t>(a[k]) != std::bit_cast<uint64_t>(b[k]) ? 1 : 0;
         if (!(std::fabs(delta[k]) <= totals.max_abs)) totals.max_abs = std::fabs(delta[k]);
       }
       if (data[2] == nullptr) continue;

@@ -47,6 +47,7 @@ class Engine {
       arena = pool.Take(plan_.memory.arena_bytes);
     {
       std::vector<std::jthread> threads;
+      threads.reserve(memory.size());
       for (WorkerMemory& worker : memory)
         threads.emplace_back([this, &worker] { Work(worker); });
     }
