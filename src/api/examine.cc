@@ -38,8 +38,8 @@ std::string ByteCountText(uint64_t bytes) {
 
 std::string ErrorJson(const Error& error) {
   const std::vector<std::string> faults = error.faults.empty() ? std::vector{error.message} : error.faults;
-  return Json{{"error", {{"kind", CodeName(error.code)}, {"message", error.message}, {"faults", faults}}}}
-      .dump(-1, ' ', false, Json::error_handler_t::replace);
+  return JsonText(
+      {{"error", {{"kind", CodeName(error.code)}, {"message", error.message}, {"faults", faults}}}});
 }
 
 std::string MethodsText() {
@@ -81,7 +81,7 @@ Result<Report> Inspect(const std::string& model) {
   Ledger ledger;
   const auto checkpoint = MP_TRY(Checkpoint::Open(model, model, ledger));
   const Json json = MP_TRY(InspectReportJson(*checkpoint, model));
-  return Report{json.dump(), MP_TRY(InspectReportText(*checkpoint)), checkpoint->notes()};
+  return Report{JsonText(json), MP_TRY(InspectReportText(*checkpoint)), checkpoint->notes()};
 }
 
 Result<Report> Diff(const std::string& a, const std::string& b, const std::string& base,
@@ -100,7 +100,7 @@ Result<Report> Diff(const std::string& a, const std::string& b, const std::strin
   json["a"] = a;
   json["b"] = b;
   json["base"] = base.empty() ? Json() : Json(base);
-  return Report{json.dump(), DiffReportText(findings), {}};
+  return Report{JsonText(json), DiffReportText(findings), {}};
 }
 
 Result<VerifyOutcome> Verify(const std::string& output, const RunOptions& options) {
@@ -109,7 +109,7 @@ Result<VerifyOutcome> Verify(const std::string& output, const RunOptions& option
     const VerifyFindings changed{.differences = {{kManifestName, manifest.error().message, "", 0, 0}},
                                  .notes = {}};
     return VerifyOutcome{false,
-                         {VerifyReportJson(output, {{"root_digest", nullptr}}, changed).dump(),
+                         {JsonText(VerifyReportJson(output, {{"root_digest", nullptr}}, changed)),
                           VerifyReportText(output, changed),
                           {}}};
   }
@@ -118,7 +118,7 @@ Result<VerifyOutcome> Verify(const std::string& output, const RunOptions& option
   const ProgressReporter reporter(options, progress);
   const VerifyFindings findings = MP_TRY(ScanAgainstManifest(output, *manifest, LimitsOf(options), progress));
   return VerifyOutcome{findings.differences.empty(),
-                       {VerifyReportJson(output, *manifest, findings).dump(),
+                       {JsonText(VerifyReportJson(output, *manifest, findings)),
                         VerifyReportText(output, findings), findings.notes}};
 }
 

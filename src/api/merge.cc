@@ -78,8 +78,8 @@ class MergeRun {
     std::vector<std::string> inputs;
     for (const ResolvedModel& model : merge_->models)
       inputs.push_back(model.path);
-    return CheckTarget(request_.output, inputs, plan_.costs.write_bytes + EstimateSideFileBytes(plan_),
-                       request_.force);
+    const uint64_t side_files = MP_TRY(EstimateSideFileBytes(plan_));
+    return CheckTarget(request_.output, inputs, plan_.costs.write_bytes + side_files, request_.force);
   }
 
   Result<Report> Execute() {
@@ -103,7 +103,7 @@ class MergeRun {
                          .target = kernels_->target,
                          .warnings = warnings_,
                          .resumed = resumed_};
-    return Report{MergeReportJson(plan_, ledger_, facts).dump(), MergeReportText(plan_, ledger_, facts),
+    return Report{JsonText(MergeReportJson(plan_, ledger_, facts)), MergeReportText(plan_, ledger_, facts),
                   warnings_};
   }
 
@@ -267,7 +267,7 @@ Result<Report> PlanMerge(const MergeRequest& request) {
   auto recipe = MP_TRY(LoadRecipe(request));
   MP_TRY(run.Prepare(std::move(recipe)));
   if (!request.output.empty()) MP_TRY(run.CheckOutput());
-  return Report{PlanReportJson(run.plan(), run.ledger()).dump(), PlanReportText(run.plan()),
+  return Report{JsonText(PlanReportJson(run.plan(), run.ledger())), PlanReportText(run.plan()),
                 run.plan().merge->warnings};
 }
 

@@ -43,6 +43,9 @@ std::string DidYouMean(std::string_view word, const std::vector<std::string>& ca
 /// A shape as errors print it: "[4096, 11008]".
 std::string ShapeText(const std::vector<uint64_t>& shape);
 
+/// True when the bytes are well-formed UTF-8.
+bool IsUtf8(std::string_view text);
+
 bool StartsWith(std::string_view text, std::string_view prefix);
 bool EndsWith(std::string_view text, std::string_view suffix);
 

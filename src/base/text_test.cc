@@ -132,6 +132,14 @@ TEST(StartsWith, AndEndsWithNeedTheWholePart) {
   EXPECT_TRUE(StartsWith("", "") && EndsWith("", ""));
 }
 
+TEST(IsUtf8, KnowsTextFromBytes) {
+  for (const char* text : {"", "plain", "größe", "☃", "\U0001F600"})
+    EXPECT_TRUE(IsUtf8(text)) << text;
+  for (const char* bytes : {"caf\xe9", "\xff", "\x80", "\xc3", "\xe2\x98", "\xf0\x9f\x98", "\xc0\xaf",
+                            "\xe0\x80\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf0\x80\x80\x80"})
+    EXPECT_FALSE(IsUtf8(bytes));
+}
+
 TEST(Join, PutsTheSeparatorBetweenOnly) {
   EXPECT_EQ(Join({}, ", "), "");
   EXPECT_EQ(Join({"a"}, ", "), "a");

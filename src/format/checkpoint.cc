@@ -52,6 +52,21 @@ bool IsAtMostOne(const std::string& digits) {
   return number && *number <= 1;
 }
 
+// True for a link to a folder that it stands in: followed, it would go round for ever.
+bool LeadsBack(const fs::path& link) {
+  std::error_code error;
+  if (!fs::is_symlink(link, error)) return false;
+  const fs::path target = fs::canonical(link, error);
+  if (error) return false;
+  const fs::path here = fs::canonical(link.parent_path(), error);
+  return std::mismatch(target.begin(), target.end(), here.begin(), here.end()).first == target.end();
+}
+
+Failure NameIsNoText(const std::string& file) {
+  return Fail(Code::kInvalidInput,
+              Format("{}: the file's name is no UTF-8 text, so no manifest can name it; rename it", file));
+}
+
 // What stands in a folder without safetensors: names what a person probably tried to use.
 std::string AdviceForFolder(const fs::path& folder) {
   for (const auto& [suffix, what] :
@@ -176,6 +191,7 @@ class CheckpointOpener {
   }
 
   void OpenShard(const std::string& file, const std::string& name) {
+    if (!IsUtf8(file)) return Fault(NameIsNoText(name).error.message);
     auto source = OpenLocalSource(c_.folder_ + "/" + file, name);
     if (!source) {
       Fault(c_.has_index() ? Format("{} (the index names it)", source.error().message)
@@ -300,20 +316,18 @@ Result<std::vector<std::string>> Checkpoint::SideFiles() const {
   std::vector<std::string> files;
   if (single_file_) return files;
   std::error_code error;
-  // Each real folder once: a link may lead back to where it stands.
-  std::set<fs::path> visited = {fs::canonical(folder_, error)};
   const auto options = fs::directory_options::follow_directory_symlink;
   for (fs::recursive_directory_iterator it(folder_, options, error), end; !error && it != end;
        it.increment(error)) {
     const bool hidden = StartsWith(it->path().filename().string(), ".");
     std::error_code unreadable;
     if (it->is_directory(unreadable)) {
-      const bool again = !visited.insert(fs::canonical(it->path(), unreadable)).second;
-      if (hidden || again || it.depth() >= kMaxSideFileDepth) it.disable_recursion_pending();
+      if (hidden || LeadsBack(it->path()) || it.depth() >= kMaxSideFileDepth) it.disable_recursion_pending();
       continue;
     }
     if (hidden || !it->is_regular_file(unreadable) || IsWeightOrIndex(it->path())) continue;
     files.push_back(fs::path(it->path()).lexically_relative(folder_).string());
+    if (!IsUtf8(files.back())) return NameIsNoText(name_ + "/" + files.back());
   }
   if (error) return Fail(Code::kIo, Format("{}: listing the folder failed: {}", name_, error.message()));
   std::sort(files.begin(), files.end());

@@ -343,6 +343,29 @@ TEST_F(SideFilesOf, LinkedFilesAndFoldersAreFollowed) {
   EXPECT_THAT(Must(Must(Open(folder_ / "model"))->SideFiles()), ElementsAre("shared/vocab.txt", "vocab.txt"));
 }
 
+TEST_F(SideFilesOf, AFolderStandsUnderEveryNameThatItHas) {
+  tests::WriteCheckpoint(folder_ / "model", {Small("a")});
+  Write("shared/vocab.txt", "x");
+  Write("model/own/a.txt", "x");
+  fs::create_directory_symlink("../shared", folder_ / "model/first");
+  fs::create_directory_symlink("../shared", folder_ / "model/second");
+  fs::create_directory_symlink("own", folder_ / "model/again");
+  EXPECT_THAT(Must(Must(Open(folder_ / "model"))->SideFiles()),
+              ElementsAre("again/a.txt", "first/vocab.txt", "own/a.txt", "second/vocab.txt"));
+}
+
+TEST_F(SideFilesOf, ANameThatIsNoTextIsRefused) {
+  tests::WriteCheckpoint(folder_.path(), {Small("a")}, "{}");
+  Write("caf\xe9.txt", "x");
+  EXPECT_THAT(Must(Open())->SideFiles(),
+              FailsWith(Code::kInvalidInput, "model/caf\xe9.txt: the file's name is no UTF-8"));
+}
+
+TEST_F(NoCheckpoint, AFileNameThatIsNoTextIsRefused) {
+  Write("caf\xe9.safetensors", SafetensorsOf({Small("a")}));
+  EXPECT_THAT(Open(), FailsWith(Code::kInvalidInput, "caf\xe9.safetensors: the file's name is no UTF-8"));
+}
+
 TEST_F(SideFilesOf, WhatIsNoFileIsLeftOut) {
   tests::WriteCheckpoint(folder_.path(), {Small("a")}, "{}");
   fs::create_symlink("nowhere", folder_ / "dangling.json");

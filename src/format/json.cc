@@ -68,4 +68,8 @@ Result<OrderedJson> ParseOrderedJson(std::string_view text, const std::string& w
   return Parse<OrderedJson>(text, where);
 }
 
+std::string JsonText(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 }  // namespace mergepipe

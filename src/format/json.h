@@ -19,4 +19,8 @@ Result<Json> ParseJson(std::string_view text, const std::string& where);
 /// The same, keeping the order of keys.
 Result<OrderedJson> ParseOrderedJson(std::string_view text, const std::string& where);
 
+/// The text of a JSON value, on one line where `indent` is −1. Bytes that are no UTF-8 (a path may hold any)
+/// are replaced by U+FFFD.
+std::string JsonText(const Json& json, int indent = -1);
+
 }  // namespace mergepipe

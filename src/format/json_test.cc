@@ -53,5 +53,10 @@ TEST(ParseJson, AByteOrderMarkIsRefused) {
   EXPECT_THAT(ParseJson("\xEF\xBB\xBF{}", "f"), FailsWith(Code::kInvalidInput, "byte order mark"));
 }
 
+TEST(JsonText, ReplacesWhatIsNoUtf8AndKeepsTheRest) {
+  EXPECT_EQ(JsonText({{"größe", "caf\xe9"}}), "{\"größe\":\"caf\uFFFD\"}");
+  EXPECT_EQ(JsonText({1, 2}, 0), "[\n1,\n2\n]");
+}
+
 }  // namespace
 }  // namespace mergepipe

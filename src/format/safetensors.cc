@@ -235,24 +235,6 @@ Failure NotSafetensors(const std::string& where, std::string_view first_bytes, c
   return Fail(Code::kInvalidInput, Format("{}: {}", where, foreign.empty() ? otherwise : foreign));
 }
 
-bool IsUtf8(std::string_view text) {
-  size_t i = 0;
-  while (i < text.size()) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const size_t length = byte < 0x80                   ? 1
-                          : byte >= 0xC2 && byte < 0xE0 ? 2
-                          : byte >= 0xE0 && byte < 0xF0 ? 3
-                          : byte >= 0xF0 && byte < 0xF5 ? 4
-                                                        : 0;
-    if (length == 0 || i + length > text.size()) return false;
-    for (size_t k = 1; k < length; ++k) {
-      if ((static_cast<unsigned char>(text[i + k]) & 0xC0) != 0x80) return false;
-    }
-    i += length;
-  }
-  return true;
-}
-
 }  // namespace
 
 Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, uint64_t file_size,

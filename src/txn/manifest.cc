@@ -184,11 +184,11 @@ Result<std::string> WriteManifest(const ManifestContents& contents, TextSink& si
   Json envelope = contents.envelope;
   envelope["notes"] = FilesJson(contents.notes);
   const Json rest = {{"envelope", envelope},
-                     {"envelope_digest", Sha256Hex(envelope.dump())},
+                     {"envelope_digest", Sha256Hex(JsonText(envelope))},
                      {"root_digest", root},
                      {"schema", kManifestSchema}};
   // The rest follows as further members of the one object.
-  MP_TRY(sink.Write(",\n" + rest.dump(1).substr(2)));
+  MP_TRY(sink.Write(",\n" + JsonText(rest, 1).substr(2)));
   MP_TRY(sink.Write("\n"));
   return root;
 }

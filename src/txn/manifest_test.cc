@@ -126,6 +126,12 @@ TEST_F(ManifestTest, IsReadBackWhateverItsIndentation) {
     EXPECT_EQ(Must(ReadBack(manifest.dump(indent))), manifest);
 }
 
+TEST_F(ManifestTest, AnEnvelopeMayHoldBytesThatAreNoText) {
+  envelope_["path"] = "caf\xe9";
+  const Json manifest = Build();
+  EXPECT_EQ(Must(ReadBack(manifest.dump())).at("envelope").at("path"), "caf\uFFFD");
+}
+
 TEST_F(ManifestTest, ItsRecordsAreReadBack) {
   const auto records = TensorRecords(Must(ReadBack(Build().dump())));
   ASSERT_EQ(records.size(), records_.size());

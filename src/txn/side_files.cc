@@ -151,7 +151,7 @@ Result<OrderedJson> EditedConfig(const ResolvedMerge& merge) {
 std::string ModelCard(const ResolvedMerge& merge, const std::string& recipe_text) {
   std::string parents, bullets;
   for (const ResolvedModel& model : merge.models) {
-    parents += Format("- {}\n", Json(model.name).dump());
+    parents += Format("- {}\n", JsonText(model.name));
     bullets += Format("- `{}`\n", model.name);
   }
   const Method& method = *merge.method;
@@ -169,11 +169,10 @@ std::string ModelCard(const ResolvedMerge& merge, const std::string& recipe_text
   return card;
 }
 
-uint64_t EstimateSideFileBytes(const Plan& plan) {
+Result<uint64_t> EstimateSideFileBytes(const Plan& plan) {
   uint64_t bytes = 0;
-  const auto files = Donor(*plan.merge).SideFiles();
-  std::error_code error;
-  for (const std::string& name : files ? *files : std::vector<std::string>{}) {
+  for (const std::string& name : MP_TRY(Donor(*plan.merge).SideFiles())) {
+    std::error_code error;
     const uint64_t size = fs::file_size(Donor(*plan.merge).folder() + "/" + name, error);
     if (!error) bytes += size;
   }

@@ -30,7 +30,7 @@ Result<OrderedJson> EditedConfig(const ResolvedMerge& merge);
 /// The model card: method, recipe and parents, with the front matter that the Hub reads. Exposed for tests.
 std::string ModelCard(const ResolvedMerge& merge, const std::string& recipe_text);
 
-/// Bytes that all side files take at most; for the check of free space.
-uint64_t EstimateSideFileBytes(const Plan& plan);
+/// Bytes that all side files take at most; for the check of free space. Fails like Checkpoint::SideFiles.
+Result<uint64_t> EstimateSideFileBytes(const Plan& plan);
 
 }  // namespace mergepipe

@@ -184,6 +184,13 @@ TEST_F(SideFilesTest, TheCardNamesMethodParentsAndRecipe) {
   EXPECT_THAT(card, HasSubstr("```yaml\n" + ties_ + "```\n"));
 }
 
+TEST_F(SideFilesTest, TheCardNamesModelsWhosePathIsNoText) {
+  tests::WriteCheckpoint(folder_ / "caf\xe9", base_);
+  const std::string recipe = tests::Replace(ties_, "~/expert1", "~/caf\xe9");
+  const Planned planned = Must(tests::PlanRecipe(folder_.path(), recipe));
+  EXPECT_THAT(ModelCard(*planned.plan.merge, recipe), HasSubstr("/caf\uFFFD\"\n"));
+}
+
 TEST_F(SideFilesTest, TheCardIsTheSameForTheSameMerge) {
   const auto card = [&] {
     return ModelCard(*Must(tests::PlanRecipe(folder_.path(), ties_)).plan.merge, ties_);
@@ -196,7 +203,7 @@ TEST_F(SideFilesTest, TheCardIsTheSameForTheSameMerge) {
 TEST_F(SideFilesTest, TheEstimateIsAtLeastWhatIsCopied) {
   Write("tokenizer.json", std::string(100'000, 'x'));
   Write("config.json", "{}");
-  EXPECT_EQ(EstimateSideFileBytes(Must(tests::PlanRecipe(folder_.path(), ties_)).plan), 100'002u);
+  EXPECT_EQ(Must(EstimateSideFileBytes(Must(tests::PlanRecipe(folder_.path(), ties_)).plan)), 100'002u);
 }
 
 }  // namespace
