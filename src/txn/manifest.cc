@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "storage/source.h"
+#include "txn/manifest_shape.h"
 
 namespace mergepipe {
 namespace {
@@ -213,6 +214,12 @@ Result<Json> ReadManifest(const std::string& folder) {
     return Fail(
         Code::kDifference,
         Format("{}: its envelope does not have the digest that it names; the manifest was changed", path));
+  }
+  const std::string misshapen = MisshapenField(manifest);
+  if (!misshapen.empty()) {
+    return Fail(Code::kInvalidInput, Format("{}: is no manifest of the format {}: '{}' is missing or is not "
+                                            "what the format says",
+                                            path, kManifestSchema, misshapen));
   }
   return manifest;
 }
