@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kMaxNodes = 200'000;
 constexpr size_t kMaxDepth = 32;
+constexpr uint64_t kMaxLayers = 1'000'000'000;
 
 const std::vector<std::string> kTopKeys = {"merge_method",     "base_model", "models",        "slices",
                                            "modules",          "parameters", "dtype",         "out_dtype",
@@ -219,7 +220,7 @@ class RecipeReader {
     }
     const auto first = ParseUnsigned(node[0].Scalar());
     const auto end = ParseUnsigned(node[1].Scalar());
-    if (!first || !end) {
+    if (!first || !end || *end > kMaxLayers) {
       Fault(node, "'layer_range' is a list of two whole numbers, [first, end)");
       return std::nullopt;
     }

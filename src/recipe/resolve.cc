@@ -116,8 +116,8 @@ class Resolver {
               [](const ResolvedTensor& a, const ResolvedTensor& b) { return a.name < b.name; });
     for (size_t i = 1; i < state_.merge.tensors.size(); ++i) {
       if (state_.merge.tensors[i].name == state_.merge.tensors[i - 1].name) {
-        return Fail(Code::kInternal, Format("{}: two rules make the output tensor '{}'", state_.recipe.where,
-                                            state_.merge.tensors[i].name));
+        return Fail(Code::kUsage, Format("{}: two rules make the output tensor '{}'", state_.recipe.where,
+                                         state_.merge.tensors[i].name));
       }
     }
     if (state_.merge.tensors.empty())

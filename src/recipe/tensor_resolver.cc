@@ -175,9 +175,12 @@ class TensorResolver {
   bool TiesEmbeddings(size_t model) {
     const auto config = state_.CheckpointOf(model).Config();
     if (!config || !config->is_object()) return false;
-    const auto flag = [](const OrderedJson& object) { return object.value("tie_word_embeddings", false); };
-    return flag(*config) || (config->contains("text_config") && (*config)["text_config"].is_object() &&
-                             flag((*config)["text_config"]));
+    const auto flag = [](const OrderedJson& object) {
+      const auto found = object.find("tie_word_embeddings");
+      return found != object.end() && *found == true;
+    };
+    const auto text_config = config->find("text_config");
+    return flag(*config) || (text_config != config->end() && text_config->is_object() && flag(*text_config));
   }
 
   // A tensor that the reference does not have: an error, or left out under --missing base.

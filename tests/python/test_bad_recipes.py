@@ -28,6 +28,7 @@ FAULTS = {
     "mistyped sources": ({"merge_method": "passthrough", "slices": [{"source": []}]}, ["source", "sources"]),
     "mistyped filter": (expert(weight=[{"fliter": "mlp", "value": 1}, {"value": 0}]), ["fliter", "filter"]),
     "mistyped dtype key": (models("ties", "base", ["e0"], W, out_dytpe="float16"), ["out_dytpe", "out_dtype"]),
+    "one module under two names": ({"merge_method": "linear", "modules": {m: {"models": [{"model": "e0", "parameters": W}]} for m in ("layers", "model.layers")}}, ["model.layers.0"]),
     "unknown module": ({"merge_method": "linear", "modules": {"vision": {"models": [{"model": "e0", "parameters": W}]}}}, ["vision"]),
     # values of the wrong kind
     "YAML that does not parse": ("merge_method: [ties\n", ["recipe"]),
@@ -79,6 +80,7 @@ FAULTS = {
     "layers beyond the model": (sliced("passthrough", [[source("e0", 0, 3)]]), ["layer_range", "3", "2"]),
     "layers that select nothing": (sliced("passthrough", [[source("e0", 1, 1)]]), ["layer_range"]),
     "layers that run backwards": (sliced("passthrough", [[source("e0", 2, 1)]]), ["layer_range"]),
+    "layers beyond all counting": (sliced("passthrough", [[source("e0", 0, 2**64 - 1)]]), ["layer_range"]),
     "layers below zero": (sliced("passthrough", [[source("e0", -1, 1)]]), ["layer_range"]),
     "a range of one number": ({"merge_method": "passthrough", "slices": [{"sources": [{"model": "e0", "layer_range": [1]}]}]}, ["layer_range"]),
     "a range of three numbers": ({"merge_method": "passthrough", "slices": [{"sources": [{"model": "e0", "layer_range": [0, 1, 2]}]}]}, ["layer_range"]),
@@ -208,6 +210,16 @@ def test_missing_base_takes_the_bases_tensor_for_an_experts(method, mp):
     got = mp.merged(recipe, "--missing", "base")
     checkpoints.save(family.experts[1], family.load(family.experts[1]) | {name: family.load(family.base)[name]})
     assert {n: t.raw for n, t in got.items()} == {n: t.raw for n, t in mp.merged(recipe).items()}
+
+
+@pytest.mark.parametrize("flag", (None, "true", 1, []))
+def test_an_odd_flag_for_tied_embeddings_is_no_flag(flag, mp):
+    """A head that only the base lacks is told by name, whatever its config says."""
+    family = odd_one(mp, lambda t: None)
+    base = family.load(family.base)
+    del base["lm_head.weight"]
+    checkpoints.save(family.base, base, config={"model_type": "llama", "tie_word_embeddings": flag})
+    mp.refuse(families.smallest("ties", family), "lm_head.weight", str(family.base))
 
 
 def test_models_of_unlike_depth_are_refused(mp):
