@@ -53,6 +53,9 @@ const Command& VerifyCommand();
 const Command& ReplayCommand();
 const Command& MethodsCommand();
 
+/// True when the words of a command line ask for JSON, whether or not the rest of them make sense.
+bool AsksForJson(int argc, char** argv);
+
 /// Parses a command line, runs its command and returns the exit status.
 int RunCommandLine(const std::vector<const Command*>& commands, int argc, char** argv);
 

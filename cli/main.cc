@@ -33,6 +33,6 @@ int main(int argc, char** argv) {
                                    &VerifyCommand(), &ReplayCommand(), &MethodsCommand()},
                                   argc, argv));
   } catch (const std::exception& error) {  // the standard library ran out of memory, or a bug
-    return Report(mergepipe::Error{mergepipe::Code::kInternal, error.what(), {}}, false);
+    return Report(mergepipe::Error{mergepipe::Code::kInternal, error.what(), {}}, AsksForJson(argc, argv));
   }
 }

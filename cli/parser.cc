@@ -86,18 +86,20 @@ std::string NearestCommand(const std::vector<const Command*>& commands, const st
 
 int ReportUsage(const std::vector<const Command*>& commands, const CLI::ParseError& error, int argc,
                 char** argv) {
-  const bool json =
-      std::any_of(argv + 1, argv + argc, [](const char* word) { return std::strcmp(word, "--json") == 0; });
   std::string message = std::string("the command line is wrong: ") + error.what() + "; see mergepipe --help";
   const bool known = argc > 1 && std::any_of(commands.begin(), commands.end(),
                                              [&](const Command* c) { return c->name == argv[1]; });
   if (argc > 1 && !known && argv[1][0] != '-')
     message = std::string("there is no command '") + argv[1] + "'" + NearestCommand(commands, argv[1]) +
               "; see mergepipe --help";
-  return Report(Error{Code::kUsage, message, {}}, json);
+  return Report(Error{Code::kUsage, message, {}}, AsksForJson(argc, argv));
 }
 
 }  // namespace
+
+bool AsksForJson(int argc, char** argv) {
+  return std::any_of(argv, argv + argc, [](const char* word) { return std::strcmp(word, "--json") == 0; });
+}
 
 int RunCommandLine(const std::vector<const Command*>& commands, int argc, char** argv) {
   CLI::App app(

@@ -1,5 +1,6 @@
+#include <algorithm>
 #include <ctime>
-#include <filesystem>
+#include <iterator>
 
 #include "api/session.h"
 #include "base/text.h"
@@ -51,7 +52,9 @@ struct Expectation {
   std::map<std::string, TensorRecord> records;  // by output tensor
   std::map<std::string, std::string> paths;     // of models, by name
   std::vector<std::string> header_digests;      // by model
+  std::map<std::string, std::string> files;     // digests of those beside the weights
   std::string plan_digest;
+  std::string root_digest;
 };
 
 class MergeRun {
@@ -150,6 +153,7 @@ class MergeRun {
       result = MP_TRY(RunEngine(plan_, options, journal_->TakeFinished(), staging, ledger_));
     }
     const SideFiles side = MP_TRY(WriteSideFiles(plan_, recipe_.text, staging));
+    MP_TRY(CheckFiles(side.files));
     const auto sink = MP_TRY(staging.CreateText(kManifestName));
     const std::string root = MP_TRY(WriteManifest({.plan = &plan_,
                                                    .tensors = &result.records,
@@ -158,6 +162,7 @@ class MergeRun {
                                                    .envelope = Envelope(result, watch)},
                                                   *sink));
     MP_TRY(sink->Finish());
+    MP_TRY(CheckRoot(root));
     MP_TRY(journal_->Remove());  // last of all: without it nothing can be resumed
     return root;
   }
@@ -231,6 +236,30 @@ class MergeRun {
     return {};
   }
 
+  // Files beside the weights are the donor's, or made of them.
+  Result<void> CheckFiles(const std::map<std::string, FileRecord>& files) const {
+    if (expected_ == nullptr) return {};
+    std::map<std::string, std::string> found;
+    for (const auto& [name, file] : files)
+      found[name] = file.digest;
+    std::vector<std::pair<std::string, std::string>> others;
+    std::set_symmetric_difference(found.begin(), found.end(), expected_->files.begin(),
+                                  expected_->files.end(), std::back_inserter(others));
+    if (others.empty()) return {};
+    const ResolvedModel& donor = merge_->models[merge_->donor];
+    return Fail(
+        Code::kInvalidInput,
+        Format("{}: the input '{}' changed since the manifest was written: its file {} is not what it was",
+               donor.path, donor.name, others.front().first));
+  }
+
+  Result<void> CheckRoot(const std::string& root_digest) const {
+    if (expected_ == nullptr || root_digest == expected_->root_digest) return {};
+    return Fail(Code::kDifference,
+                Format("the manifest names the root digest {} but the same inputs give {}; was it changed?",
+                       expected_->root_digest.substr(0, 16), root_digest.substr(0, 16)));
+  }
+
   const MergeRequest& request_;
   const Expectation* expected_;
   RecipeText recipe_;
@@ -247,9 +276,13 @@ Expectation ExpectationFrom(const Json& manifest) {
   Expectation expected{.records = TensorRecords(manifest),
                        .paths = manifest.at("envelope").at("paths"),
                        .header_digests = {},
-                       .plan_digest = manifest.at("core").at("plan_digest")};
+                       .files = {},
+                       .plan_digest = manifest.at("core").at("plan_digest"),
+                       .root_digest = manifest.at("root_digest")};
   for (const Json& input : manifest.at("core").at("inputs"))
     expected.header_digests.push_back(input.at("header_digest"));
+  for (const auto& [name, file] : manifest.at("core").at("files").items())
+    expected.files[name] = file.at("digest");
   return expected;
 }
 

@@ -31,7 +31,9 @@ struct DiffFindings {
   std::vector<std::string> only_in_a, only_in_b, missing_in_base;
 };
 
-/// Compares b with a (the reference), tensor by tensor; `base` may be null.
+/// Compares b with a (the reference), tensor by tensor; `base` may be null. Buffers take limits.memory_bytes
+/// at most. Fails with kUsage when that is too little, with kInterrupted on a signal, with what storage says
+/// when reading fails.
 Result<DiffFindings> ScanDifference(const Checkpoint& a, const Checkpoint& b, const Checkpoint* base,
                                     const kernels::Kernels& kernels, const ScanLimits& limits,
                                     ProgressCounters& progress);

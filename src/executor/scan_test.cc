@@ -42,6 +42,14 @@ TEST(ParallelScan, ASignalInterruptsIt) {
   EXPECT_THAT(ParallelScan(5, 2, &signal, never), FailsWith(Code::kInterrupted, "interrupted"));
 }
 
+TEST(ParallelScan, MemoryThatRunsOutIsAnError) {
+  const auto body = [](size_t, uint64_t item) -> Result<void> {
+    if (item == 1) throw std::bad_alloc();
+    return {};
+  };
+  EXPECT_THAT(ParallelScan(3, 2, nullptr, body), FailsWith(Code::kTransient, "memory ran out"));
+}
+
 TEST(ScanWorkers, AreAsManyAsTheMemoryHolds) {
   EXPECT_EQ(Must(ScanWorkers({.threads = 2, .memory_bytes = 3000}, 1000)), 3u);
   EXPECT_EQ(Must(ScanWorkers({.threads = 2, .memory_bytes = 1u << 30}, 1000)), 8u);

@@ -27,7 +27,10 @@ struct VerifyFindings {
   size_t tensors = 0;
 };
 
-/// Re-reads every file of an output folder and compares it with its manifest.
+/// Re-reads every file of an output folder and compares it with its manifest. Buffers take
+/// limits.memory_bytes at most. Fails with kUsage when that is too little, with kInterrupted on a signal,
+/// with kIo or kTransient when reading fails. The manifest is
+/// one that ReadManifest has checked.
 Result<VerifyFindings> ScanAgainstManifest(const std::string& folder, const Json& manifest,
                                            const ScanLimits& limits, ProgressCounters& progress);
 

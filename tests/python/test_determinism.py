@@ -124,6 +124,21 @@ def test_replay_works_from_another_folder_and_on_copied_inputs(mp):
     assert weights(mp.root / "again") == weights(out)
 
 
+@pytest.mark.parametrize("name, text", [("tokenizer.json", '{"model": 1}'), ("config.json", "{}"), ("added.json", "{}"), ("vocab.txt", None)])
+def test_replay_names_a_side_file_that_changed_and_writes_nothing(name, text, mp):
+    family = families.make(mp.root)
+    for side in ("tokenizer.json", "vocab.txt"):
+        (family.base / side).write_text("{}\n")
+    out = mp.merge(families.smallest("task_arithmetic", family))
+    if text is None:
+        (family.base / name).unlink()
+    else:
+        (family.base / name).write_text(text)
+    run = mp.run("replay", out, mp.root / "again")
+    assert run.status == 2 and str(family.base) in run.err and name in run.err
+    assert not (mp.root / "again").exists()
+
+
 @pytest.mark.parametrize("keep_times", (False, True))
 def test_replay_names_an_input_that_changed_and_writes_nothing(keep_times, mp):
     """Even where size and modification time are those of the old file."""
