@@ -314,14 +314,14 @@ inline bool NoFullExponent(const void* stored, Stored mask, size_t n) {
   return bad == 0;
 }
 
-bool AllStoredFinite(DType dtype, const void* stored, size_t n) {
+inline bool AllStoredFinite(DType dtype, const void* stored, size_t n) {
   if (dtype == DType::kBF16) return NoFullExponent<uint16_t>(stored, 0x7f80, n);
   if (dtype == DType::kF16) return NoFullExponent<uint16_t>(stored, 0x7c00, n);
   if (dtype == DType::kF32) return NoFullExponent<uint32_t>(stored, ExponentMask(0.0f), n);
   return NoFullExponent<uint64_t>(stored, ExponentMask(0.0), n);
 }
 
-constexpr size_t kLanes = 16;
+inline constexpr size_t kLanes = 16;
 
 inline double AddLanes(const double* lanes) {
   double pairs[kLanes];
