@@ -31,7 +31,7 @@ std::string ModelShelf::Advice(const std::string& path) const {
          it.increment(error))
       neighbours.push_back((fs::path(path).parent_path() / it->path().filename()).string());
     std::sort(neighbours.begin(), neighbours.end());
-    const std::string meant = DidYouMean(path, neighbours);
+    std::string meant = DidYouMean(path, neighbours);
     if (!meant.empty()) return meant;
   }
   return LooksLikeHubName(path) ? Format("; download it first: hf download {} --local-dir {}", path, path)
