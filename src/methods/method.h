@@ -70,6 +70,8 @@ struct Threshold {
   uint32_t key = 0;          ///< bits of the float32 magnitude; elements above it stay
   uint64_t equal_total = 0;  ///< elements with just this magnitude
   uint64_t equal_kept = 0;   ///< the first so many of them stay
+  /// Where known: those of them stay whose index in the tensor is below this. Else they are counted.
+  std::optional<uint64_t> cut_index;
 };
 
 /// What was asked for, by input.
