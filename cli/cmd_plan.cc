@@ -4,10 +4,22 @@
 namespace mergepipe::cli {
 namespace {
 
+constexpr const char* kSave = "-o,--output";
+
+std::vector<FlagSpec> Flags() {
+  std::vector<FlagSpec> flags = MergeFlags();
+  flags.push_back({.name = kSave,
+                   .value = "FILE",
+                   .help = "save the plan, for mergepipe run and mergepipe explain",
+                   .environment = ""});
+  return flags;
+}
+
 int Run(const Arguments& arguments) {
   const bool json = arguments.Has("--json");
   auto request = MergeRequestOf(arguments, /*needs_output=*/false);
   if (!request) return Report(request.error(), json);
+  request->plan_output = arguments.Get(kSave);
   auto report = PlanMerge(*request);
   return report ? Report(*report, arguments) : Report(report.error(), json);
 }
@@ -17,12 +29,13 @@ int Run(const Arguments& arguments) {
 const Command& PlanCommand() {
   static const Command command = {
       .name = "plan",
-      .summary = "tell what a merge would read, write and need, from headers alone",
+      .summary = "tell what a merge would read, write and need, and what error a budget causes",
       .positionals = {{"RECIPE", "mergekit YAML file; beside --base, --method and --expert give OUT alone",
                        false},
                       {"OUT", "folder to check as an output", false}},
-      .flags = MergeFlags(),
-      .examples = {"mergepipe plan ties.yml", "mergepipe plan ties.yml merged --memory 256MiB --json"},
+      .flags = Flags(),
+      .examples = {"mergepipe plan ties.yml", "mergepipe plan ties.yml --budget 10% -o plan.json",
+                   "mergepipe plan ties.yml merged --memory 256MiB --json"},
       .exit_statuses = kUsualStatuses,
       .run = Run,
   };

@@ -47,6 +47,7 @@ struct Command {
 
 const Command& MergeCommand();
 const Command& PlanCommand();
+const Command& RunPlanCommand();
 const Command& InspectCommand();
 const Command& DiffCommand();
 const Command& VerifyCommand();

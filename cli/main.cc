@@ -29,8 +29,8 @@ int main(int argc, char** argv) {
   using namespace mergepipe::cli;
   RaiseOpenFileLimit();
   try {
-    return Flushed(RunCommandLine({&MergeCommand(), &PlanCommand(), &InspectCommand(), &DiffCommand(),
-                                   &VerifyCommand(), &ReplayCommand(), &MethodsCommand()},
+    return Flushed(RunCommandLine({&MergeCommand(), &PlanCommand(), &RunPlanCommand(), &InspectCommand(),
+                                   &DiffCommand(), &VerifyCommand(), &ReplayCommand(), &MethodsCommand()},
                                   argc, argv));
   } catch (const std::exception& error) {  // the standard library ran out of memory, or a bug
     return Report(mergepipe::Error{mergepipe::Code::kInternal, error.what(), {}}, AsksForJson(argc, argv));

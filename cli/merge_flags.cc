@@ -1,6 +1,7 @@
 #include "merge_flags.h"
 
 #include <charconv>
+#include <cstdlib>
 #include <system_error>
 
 #include "terminal.h"
@@ -40,6 +41,25 @@ Result<void> TakePositionals(const Arguments& arguments, bool needs_output, Merg
   return {};
 }
 
+Result<void> TakeDeviation(const Arguments& arguments, MergeRequest& request) {
+  for (const char* flag : {"--max-deviation", "--max-deviation-weights"}) {
+    if (!arguments.Has(flag)) continue;
+    if (request.max_deviation)
+      return Fail(Code::kUsage, "give one of --max-deviation and --max-deviation-weights");
+    const std::string text = arguments.Get(flag);
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || !(value >= 0))
+      return Fail(Code::kUsage, std::string(flag) + " " + text + " is no number of at least 0, such as 0.3");
+    request.max_deviation = value;
+    request.deviation_of_weights = std::string(flag) == "--max-deviation-weights";
+  }
+  // A budget from the environment is a default, which a deviation that was typed replaces.
+  const char* usual = std::getenv("MERGEPIPE_BUDGET");
+  if (request.max_deviation && usual != nullptr && request.budget == usual) request.budget.clear();
+  return {};
+}
+
 }  // namespace
 
 std::vector<FlagSpec> MergeFlags() {
@@ -66,6 +86,26 @@ std::vector<FlagSpec> MergeFlags() {
        .value = "SIZE",
        .help = "unit of access, a power of two from 16KiB to 64MiB; default 1MiB",
        .environment = "MERGEPIPE_BLOCK_SIZE"},
+      {.name = "--budget",
+       .value = "SHARE|SIZE",
+       .help = "read at most this much of the experts: 10%, 8GiB; default: what the recipe says, else all",
+       .environment = "MERGEPIPE_BUDGET"},
+      {.name = "--max-deviation",
+       .value = "X",
+       .help = "instead of a budget: read as little as keeps the predicted error below X of the update",
+       .environment = ""},
+      {.name = "--max-deviation-weights",
+       .value = "X",
+       .help = "the same, relative to the weights",
+       .environment = ""},
+      {.name = "--policy",
+       .value = "NAME",
+       .help = "which blocks come first: gram (default), norm, uniform, fair, random",
+       .environment = "MERGEPIPE_POLICY"},
+      {.name = "--catalog",
+       .value = "FILE",
+       .help = "the catalog; default $XDG_CACHE_HOME/mergepipe/catalog.db",
+       .environment = "MERGEPIPE_CATALOG"},
       {.name = "--seed",
        .value = "N",
        .help = "seed of the methods that drop at random; default 0",
@@ -104,6 +144,11 @@ Result<MergeRequest> MergeRequestOf(const Arguments& arguments, bool needs_outpu
     if (!seed) return Fail(std::move(seed).error());
     request.seed = *seed;
   }
+  request.budget = arguments.Get("--budget");
+  request.policy = arguments.Get("--policy");
+  request.catalog = arguments.Get("--catalog");
+  auto deviation = TakeDeviation(arguments, request);
+  if (!deviation) return Fail(std::move(deviation).error());
   const std::string missing = arguments.Has("--missing") ? arguments.Get("--missing") : "error";
   if (missing != "base" && missing != "error")
     return Fail(Code::kUsage, "--missing " + missing + " is neither base nor error");

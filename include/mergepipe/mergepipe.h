@@ -46,10 +46,18 @@ struct MergeRequest {
   std::string output;
   uint64_t block_bytes = 1u << 20;  ///< unit of access: a power of two from 16 KiB to 64 MiB
   uint64_t seed = 0;                ///< of the methods that drop at random
-  bool force = false;               ///< replace an existing output
-  bool resume = false;              ///< continue an interrupted run
-  bool allow_nonfinite = false;     ///< go on where values are NaN or infinite
-  bool missing_is_base = false;     ///< a model that lacks a tensor counts as equal to the base there
+  /// Expert bytes that may be read: "10%" of what a full read fetches, or a size; "": as the recipe says,
+  /// else all.
+  std::string budget;
+  std::string policy;                   ///< in which order blocks are worth reading; "": gram
+  std::optional<double> max_deviation;  ///< instead of a budget: predicted error, relative to the update
+  bool deviation_of_weights = false;    ///< max_deviation is relative to the weights
+  std::string catalog;                  ///< path; "": the user's own, see docs/catalog.md
+  std::string plan_output;              ///< PlanMerge: where the plan is saved; "": nowhere
+  bool force = false;                   ///< replace an existing output
+  bool resume = false;                  ///< continue an interrupted run
+  bool allow_nonfinite = false;         ///< go on where values are NaN or infinite
+  bool missing_is_base = false;         ///< a model that lacks a tensor counts as equal to the base there
   RunOptions run;
 };
 
@@ -64,8 +72,19 @@ struct Report {
 /// before anything is published, with kIo, kDiskFull, kTransient or kInterrupted midway.
 Result<Report> Merge(const MergeRequest& request);
 
-/// Tells what Merge would read, write and need, from headers alone. `output` may be empty.
+/// Tells what Merge would read, write and need; saves the plan to request.plan_output. `output` may be empty.
+/// Reads headers, the catalog, and under a budget with experts that it does not know the sample that Merge
+/// would read.
 Result<Report> PlanMerge(const MergeRequest& request);
+
+/// Executes a saved plan into request.output. Only output, force, resume and run of the request are used (of
+/// the latter not the memory, which is part of the plan). Fails with kInvalidInput, naming it, when an input
+/// has changed.
+Result<Report> RunPlan(const std::string& plan_path, const MergeRequest& request);
+
+/// Tells of a saved plan, or of the plan of an output folder, what is read and what is left out, by expert,
+/// layer and tensor; with `tensor` why the blocks of that one were taken or left.
+Result<Report> Explain(const std::string& plan_or_output, const std::string& tensor);
 
 /// Lists a checkpoint's tensors, dtypes and shapes, and the health of its files.
 Result<Report> Inspect(const std::string& model);

@@ -2,6 +2,8 @@
 #include <ctime>
 #include <iterator>
 
+#include "api/planning.h"
+#include "api/saved_plan.h"
 #include "api/session.h"
 #include "base/text.h"
 #include "base/try.h"
@@ -18,64 +20,25 @@
 namespace mergepipe {
 namespace {
 
-constexpr uint64_t kMaxRecipeBytes = 16u << 20;
-
-// A recipe as text, and how its models are found.
-struct RecipeText {
-  std::string text;
-  std::string where;
-};
-
-Result<RecipeText> LoadRecipe(const MergeRequest& request) {
-  if (request.flags) {
-    const FlagRecipe& f = *request.flags;
-    return RecipeText{
-        MP_TRY(RecipeFromFlags(
-            {.base = f.base, .method = f.method, .experts = f.experts, .settings = f.settings})),
-        "command line"};
-  }
-  auto text = ReadSmallFile(request.recipe_path, kMaxRecipeBytes);
-  if (!text) return Fail(Code::kUsage, text.error().message);
-  return RecipeText{std::move(*text), request.recipe_path};
-}
-
-Result<void> CheckOptions(const MergeRequest& request) {
-  const uint64_t block = request.block_bytes;
-  if (block < kLeafBytes || block > kMaxBlockBytes || (block & (block - 1)) != 0) {
-    return Fail(Code::kUsage, Format("--block-size {} is no power of two from 16KiB to 64MiB", block));
-  }
-  return {};
-}
-
 // What the manifest of an earlier run demands of this one.
 struct Expectation {
   std::map<std::string, TensorRecord> records;  // by output tensor
-  std::map<std::string, std::string> paths;     // of models, by name
-  std::vector<std::string> header_digests;      // by model
   std::map<std::string, std::string> files;     // digests of those beside the weights
-  std::string plan_digest;
   std::string root_digest;
 };
 
 class MergeRun {
  public:
-  MergeRun(const MergeRequest& request, const Expectation* expected)
-      : request_(request), expected_(expected) {}
-
-  Result<void> Prepare(RecipeText recipe) {
-    MP_TRY(CheckOptions(request_));
-    recipe_ = std::move(recipe);
-    const Recipe parsed = MP_TRY(ParseRecipe(recipe_.text, recipe_.where));
-    ResolveOptions options{.missing_is_base = request_.missing_is_base, .seed = request_.seed, .paths = {}};
-    if (expected_ != nullptr) options.paths = expected_->paths;
-    merge_ = std::make_shared<const ResolvedMerge>(MP_TRY(ResolveRecipe(parsed, options, ledger_)));
-    warnings_ = merge_->warnings;
-    if (expected_ != nullptr) MP_TRY(CheckHeaders());
-    plan_ = MP_TRY(MakePlan(merge_, {.memory_bytes = MemoryOf(request_.run),
-                                     .threads = ThreadsOf(request_.run),
-                                     .block_bytes = request_.block_bytes}));
-    return {};
-  }
+  // `expected` may be null.
+  MergeRun(const MergeRequest& request, Planned planned, const Expectation* expected)
+      : request_(request),
+        expected_(expected),
+        recipe_(std::move(planned.recipe)),
+        shared_ledger_(std::move(planned.ledger)),
+        ledger_(*shared_ledger_),
+        plan_(std::move(planned.plan)),
+        merge_(plan_.merge),
+        warnings_(std::move(planned.warnings)) {}
 
   Result<void> CheckOutput() const {
     std::vector<std::string> inputs;
@@ -112,6 +75,8 @@ class MergeRun {
 
   const Plan& plan() const { return plan_; }
   const Ledger& ledger() const { return ledger_; }
+  const RecipeText& recipe() const { return recipe_; }
+  const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
   // An interruption or a storage error may pass: what is finished stays for --resume. A full disk is freed
@@ -132,7 +97,8 @@ class MergeRun {
 
   // Fills the staging folder and returns the root digest.
   Result<std::string> Build(Staging& staging, const Stopwatch& watch) {
-    MP_TRY(CheckEqualPairs(plan_, ledger_));
+    if (plan_.budget.bytes) ledger_.LimitExpertBytes(*plan_.budget.bytes);
+    if (plan_.checks_pairs) MP_TRY(CheckEqualPairs(plan_, ledger_));
     journal_ = MP_TRY(Journal::Open(staging, plan_, ledger_));
     ProgressCounters progress;
     progress.total_bytes =
@@ -144,7 +110,7 @@ class MergeRun {
                           .on_tensor = {}};
     options.on_tensor = [&](size_t tensor, const TensorRecord& record) -> Result<void> {
       MP_TRY(CheckRecord(tensor, record));
-      NoteDisagreement(merge_->tensors[tensor], record);
+      NoteDisagreement(tensor, record);
       return journal_->Add(merge_->tensors[tensor].name, record, ledger_);
     };
     EngineResult result;
@@ -168,13 +134,22 @@ class MergeRun {
   }
 
   // Integers are copied from the base, never averaged; models that disagree on them are worth a word.
-  void NoteDisagreement(const ResolvedTensor& tensor, const TensorRecord& record) {
+  void NoteDisagreement(size_t number, const TensorRecord& record) {
+    const ResolvedTensor& tensor = merge_->tensors[number];
     for (size_t s = 1; s < record.sources.size() && !tensor.merged; ++s) {
-      if (record.sources[s] == record.sources[0]) continue;
+      if (record.sources[s] == record.sources[0] || !ReadsAll(number, s)) continue;
       warnings_.push_back(
           Format("{}: tensor '{}' ({}) has other values than the base, whose values are copied",
                  merge_->models[tensor.sources[s].model].name, tensor.name, DTypeName(tensor.dtype)));
     }
+  }
+
+  bool ReadsAll(size_t tensor, size_t source) const {
+    const TensorMask& mask = plan_.masks[tensor];
+    for (size_t b = 0; b < mask.blocks(); ++b) {
+      if (mask.From(source, b) == TensorMask::kOmitted) return false;
+    }
+    return true;
   }
 
   Json Envelope(const EngineResult& result, const Stopwatch& watch) const {
@@ -203,19 +178,22 @@ class MergeRun {
   // --- replay
   // -----------------------------------------------------------------------------------------------
 
-  Result<void> CheckHeaders() const {
-    for (size_t i = 0; i < merge_->models.size(); ++i) {
-      const bool same = i < expected_->header_digests.size() &&
-                        merge_->models[i].checkpoint->HeaderDigest() == expected_->header_digests[i];
-      if (!same)
-        return Fail(Code::kInvalidInput,
-                    Format("{}: the input '{}' changed since the manifest was written: its headers differ",
-                           merge_->models[i].path, merge_->models[i].name));
+  // The plan knows what some of its reads must give.
+  Result<void> CheckAgainstPlan(size_t tensor, const TensorRecord& record) const {
+    const auto& expected = plan_.expected[tensor];
+    for (size_t s = 0; s < expected.size(); ++s) {
+      if (expected[s].empty() || expected[s] == record.sources[s]) continue;
+      const TensorSource& source = merge_->tensors[tensor].sources[s];
+      const ResolvedModel& model = merge_->models[source.model];
+      return Fail(Code::kInvalidInput,
+                  Format("{}: the input '{}' changed since it was analysed: tensor '{}' has other bytes",
+                         model.path, model.name, EntryOf(*merge_, source).name));
     }
     return {};
   }
 
   Result<void> CheckRecord(size_t tensor, const TensorRecord& record) const {
+    MP_TRY(CheckAgainstPlan(tensor, record));
     if (expected_ == nullptr) return {};
     const ResolvedTensor& resolved = merge_->tensors[tensor];
     const auto found = expected_->records.find(resolved.name);
@@ -263,9 +241,10 @@ class MergeRun {
   const MergeRequest& request_;
   const Expectation* expected_;
   RecipeText recipe_;
-  Ledger ledger_;
-  std::shared_ptr<const ResolvedMerge> merge_;
+  std::shared_ptr<Ledger> shared_ledger_;
+  Ledger& ledger_;
   Plan plan_;
+  std::shared_ptr<const ResolvedMerge> merge_;
   const kernels::Kernels* kernels_ = nullptr;
   std::unique_ptr<Journal> journal_;
   std::vector<std::string> warnings_;
@@ -273,35 +252,56 @@ class MergeRun {
 };
 
 Expectation ExpectationFrom(const Json& manifest) {
-  Expectation expected{.records = TensorRecords(manifest),
-                       .paths = manifest.at("envelope").at("paths"),
-                       .header_digests = {},
-                       .files = {},
-                       .plan_digest = manifest.at("core").at("plan_digest"),
-                       .root_digest = manifest.at("root_digest")};
-  for (const Json& input : manifest.at("core").at("inputs"))
-    expected.header_digests.push_back(input.at("header_digest"));
+  Expectation expected{
+      .records = TensorRecords(manifest), .files = {}, .root_digest = manifest.at("root_digest")};
   for (const auto& [name, file] : manifest.at("core").at("files").items())
     expected.files[name] = file.at("digest");
   return expected;
 }
 
+SavedDecision DecisionFrom(const Json& manifest) {
+  const Json& core = manifest.at("core");
+  SavedDecision saved{.budget = core.at("budget"),
+                      .tensors = {},
+                      .paths = manifest.at("envelope").at("paths"),
+                      .header_digests = {},
+                      .plan_digest = core.at("plan_digest"),
+                      .origin = "the manifest was written"};
+  for (const Json& input : core.at("inputs"))
+    saved.header_digests.push_back(input.at("header_digest"));
+  for (const Json& tensor : core.at("tensors"))
+    saved.tensors[tensor.at("name")] = tensor.at("decision");
+  return saved;
+}
+
 }  // namespace
 
 Result<Report> Merge(const MergeRequest& request) {
-  MergeRun run(request, nullptr);
   auto recipe = MP_TRY(LoadRecipe(request));
-  MP_TRY(run.Prepare(std::move(recipe)));
-  return run.Execute();
+  return MergeRun(request, MP_TRY(PlanRequest(request, std::move(recipe), nullptr)), nullptr).Execute();
 }
 
 Result<Report> PlanMerge(const MergeRequest& request) {
-  MergeRun run(request, nullptr);
   auto recipe = MP_TRY(LoadRecipe(request));
-  MP_TRY(run.Prepare(std::move(recipe)));
+  const MergeRun run(request, MP_TRY(PlanRequest(request, std::move(recipe), nullptr)), nullptr);
   if (!request.output.empty()) MP_TRY(run.CheckOutput());
-  return Report{JsonText(PlanReportJson(run.plan(), run.ledger())), PlanReportText(run.plan()),
-                run.plan().merge->warnings};
+  if (!request.plan_output.empty()) MP_TRY(SavePlan(request.plan_output, run.plan(), run.recipe(), request));
+  return Report{JsonText(PlanReportJson(run.plan(), run.ledger(), run.warnings())),
+                PlanReportText(run.plan()), run.warnings()};
+}
+
+Result<Report> RunPlan(const std::string& plan_path, const MergeRequest& request) {
+  SavedPlan saved = MP_TRY(LoadPlan(plan_path));
+  MergeRequest again = saved.request;
+  again.output = request.output;
+  again.force = request.force;
+  again.resume = request.resume;
+  again.run = request.run;
+  again.run.memory_bytes = saved.memory_bytes;
+  Planned planned = MP_TRY(PlanRequest(again, saved.recipe, &saved.decision));
+  MP_TRY(CheckStamps(saved, planned.merge()));
+  planned.plan.expected = saved.Expected(planned.merge());
+  return MergeRun(again, std::move(planned), nullptr).Execute();
 }
 
 Result<Report> Replay(const std::string& manifest_folder, const MergeRequest& request) {
@@ -313,19 +313,18 @@ Result<Report> Replay(const std::string& manifest_folder, const MergeRequest& re
   again.seed = core.at("seed");
   again.allow_nonfinite = envelope.at("options").at("allow_nonfinite");
   again.missing_is_base = envelope.at("options").at("missing_is_base");
+  // Under a budget the memory decides what fits into it.
+  if (core.at("budget").value("budget_bytes", Json()).is_number())
+    again.run.memory_bytes = envelope.at("options").at("memory_bytes");
   if (core.at("version") != MERGEPIPE_VERSION) {
     return Fail(Code::kUnsupported,
                 Format("{}: was made by version {}, this is {}; replay needs the same version",
                        manifest_folder, core.at("version").get<std::string>(), MERGEPIPE_VERSION));
   }
   const Expectation expected = ExpectationFrom(manifest);
-  MergeRun run(again, &expected);
-  MP_TRY(run.Prepare({envelope.at("recipe"), envelope.at("recipe_path")}));
-  if (run.plan().digest != expected.plan_digest)
-    return Fail(
-        Code::kInvalidInput,
-        Format("{}: the same recipe gives another plan now; were inputs added or removed?", manifest_folder));
-  return run.Execute();
+  const SavedDecision saved = DecisionFrom(manifest);
+  Planned planned = MP_TRY(PlanRequest(again, {envelope.at("recipe"), envelope.at("recipe_path")}, &saved));
+  return MergeRun(again, std::move(planned), &expected).Execute();
 }
 
 }  // namespace mergepipe

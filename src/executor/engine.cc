@@ -192,7 +192,11 @@ class Engine {
     const Segment& segment = schedule_[step.segment];
     TensorTask& task = *tasks_[segment.tensor];
     const bool in_memory = task.plan().resident && segment.phase > 0;
-    ItemData item{.first = task.FirstElement(step.item), .count = task.Count(step.item), .sources = {}};
+    const TensorMask& mask = plan_.masks[segment.tensor];
+    ItemData item{.first = task.FirstElement(step.item),
+                  .count = task.Count(step.item),
+                  .sources = {},
+                  .mask = mask.reads_all() ? nullptr : &mask};
     if (in_memory) {
       item.sources = task.resident[step.item];
     } else {
@@ -235,26 +239,62 @@ class Engine {
       const uint64_t bytes = item.count * task.SourceBytes(s);
       const std::span<std::byte> piece = buffer.first(Source::BufferBytes(bytes));
       buffer = buffer.subspan(piece.size());
-      item.sources.push_back(MP_TRY(ReadSource(source, item.first * task.SourceBytes(s), bytes, piece)));
+      item.sources.push_back(nullptr);
+      const auto read = [&](ElementRun run) -> Result<void> {
+        item.sources[s] = MP_TRY(ReadRun(source, item, task.SourceBytes(s), run, piece));
+        return {};
+      };
+      MP_TRY(ForRuns(item, s, read));
     }
     const ComputeTurn turn(compute_);
     for (size_t s = 0; s < item.sources.size() && segment.phase == 0; ++s)
-      task.HashSource(s, number, item.sources[s]);
+      task.HashSource(s, item);
     if (task.plan().resident) task.resident[number] = item.sources;
     return {};
   }
 
-  Result<const std::byte*> ReadSource(const TensorSource& source, uint64_t offset, uint64_t bytes,
-                                      std::span<std::byte> buffer) {
+  // A run of elements of an item, counted from the tensor's start.
+  struct ElementRun {
+    uint64_t first = 0;
+    uint64_t count = 0;
+  };
+
+  // Calls read(run) for each run of adjacent blocks of the item that the mask reads of a source.
+  template <typename Read>
+  static Result<void> ForRuns(const ItemData& item, size_t source, Read read) {
+    if (item.mask == nullptr) return read(ElementRun{item.first, item.count});
+    const uint64_t end = item.first + item.count;
+    const uint64_t block = item.mask->block_elements();
+    uint64_t run = item.first;
+    for (uint64_t at = item.first; at < end;) {
+      const uint64_t next = std::min(end, (at / block + 1) * block);
+      const bool reads = item.mask->Reads(source, static_cast<size_t>(at / block));
+      if (!reads && run < at) MP_TRY(read(ElementRun{run, at - run}));
+      if (!reads) run = next;
+      at = next;
+    }
+    return run < end ? read(ElementRun{run, end - run}) : Result<void>();
+  }
+
+  // Reads a run to its place in the item's buffer, which is laid out as if the item were whole; returns where
+  // the item begins.
+  Result<const std::byte*> ReadRun(const TensorSource& source, const ItemData& item, uint64_t element_bytes,
+                                   ElementRun run, std::span<std::byte> buffer) {
     const Checkpoint& checkpoint = *merge_.models[source.model].checkpoint;
     const Shard& shard = checkpoint.shards()[source.place.shard];
-    const uint64_t at = shard.header.data_start + checkpoint.entry(source.place).begin + offset;
-    const auto range = MP_TRY(shard.source->Read(at, bytes, buffer));
-    ledger_.Charge(checkpoint.account(),
-                   plan_.reference_model[source.model] ? Purpose::kBaseData : Purpose::kExpertData, bytes);
+    const uint64_t tensor = shard.header.data_start + checkpoint.entry(source.place).begin;
+    const uint64_t item_at = tensor + item.first * element_bytes;
+    const uint64_t at = tensor + run.first * element_bytes;
+    const uint64_t bytes = run.count * element_bytes;
+    const bool is_base = plan_.reference_model[source.model];
+    if (is_base) ledger_.Charge(checkpoint.account(), Purpose::kBaseData, bytes);
+    if (!is_base) MP_TRY(ledger_.ReserveExpert(checkpoint.account(), Purpose::kExpertData, bytes));
+    constexpr uint64_t kPage = Source::kAlignment;
+    const auto range =
+        MP_TRY(shard.source->Read(at, bytes, buffer.subspan(at / kPage * kPage - item_at / kPage * kPage)));
     ledger_.Charge(checkpoint.account(), Purpose::kAlignment, range.alignment_bytes);
     Progress(bytes);
-    return range.data;
+    return range.data - (at - item_at);
   }
 
   Result<void> CheckFinite(size_t tensor, const TensorTask& task, const ItemData& item,
@@ -291,7 +331,7 @@ class Engine {
     if (task.compute() != nullptr) {
       const uint64_t element = task.compute_bytes();
       const ItemData values{
-          .first = item.first / element, .count = item.count / element, .sources = item.sources};
+          .first = item.first / element, .count = item.count / element, .sources = {item.sources[0]}};
       MP_TRY(CheckFinite(tensor, task, values, memory));
     }
     return Write(tensor, number, task, {item.sources[0], item.count});

@@ -22,11 +22,13 @@ Result<bool> AreEqual(const Plan& plan, const EqualPair& pair, std::span<std::by
   for (uint64_t at = 0; at < a.bytes(); at += kPieceBytes) {
     const uint64_t size = std::min(kPieceBytes, a.bytes() - at);
     const auto half = buffers.size() / 2;
+    if (purpose == Purpose::kBaseData) ledger.Charge(checkpoint.account(), purpose, 2 * size);
+    if (purpose == Purpose::kExpertData)
+      MP_TRY(ledger.ReserveExpert(checkpoint.account(), purpose, 2 * size));
     const auto first =
         MP_TRY(shard_a.source->Read(shard_a.header.data_start + a.begin + at, size, buffers.first(half)));
     const auto second =
         MP_TRY(shard_b.source->Read(shard_b.header.data_start + b.begin + at, size, buffers.subspan(half)));
-    ledger.Charge(checkpoint.account(), purpose, 2 * size);
     ledger.Charge(checkpoint.account(), Purpose::kAlignment, first.alignment_bytes + second.alignment_bytes);
     if (std::memcmp(first.data, second.data, size) != 0) return false;
   }

@@ -29,6 +29,7 @@ class ItemCompute::Typed {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!collector.WantsInput(i)) continue;
       ForTiles(item, [&](uint64_t at, size_t n) {
+        if (IsZeroDelta(item, i, at)) return collector.AddZeros(scratch, i, n);
         LoadInput(item, i, at, n);
         collector.AddInput(scratch, i, inputs_[i], n, item.first + at, loops_);
       });
@@ -49,6 +50,7 @@ class ItemCompute::Typed {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!CutsAmongEquals(statistics.thresholds[i])) continue;
       ForTiles(item, [&](uint64_t at, size_t n) {
+        if (IsZeroDelta(item, i, at)) return;
         LoadInput(item, i, at, n);
         equals[i] += loops_.count_equal(inputs_[i], n, statistics.thresholds[i].key);
       });
@@ -61,6 +63,11 @@ class ItemCompute::Typed {
                                  std::byte* out) {
     std::optional<NonFinite> bad;
     ForTiles(item, [&](uint64_t at, size_t n) {
+      std::byte* stored = out + at * DTypeBytes(o_.tensor_.dtype);
+      if (KeepsBase(item, at)) {
+        std::memcpy(stored, Stored(item, 0, at), n * DTypeBytes(o_.tensor_.dtype));
+        return;
+      }
       LoadAll(item, at, n);
       for (size_t i = 0; i < inputs_.size(); ++i)
         Sparsify(i, constants, statistics, equals_left, item.first + at, n);
@@ -72,7 +79,6 @@ class ItemCompute::Typed {
                    .loops = &loops_};
       Run(constants, tile);
       if (!loops_.all_finite(base_, n)) RestoreShared(item, at, n);
-      std::byte* stored = out + at * DTypeBytes(o_.tensor_.dtype);
       loops_.narrow(o_.tensor_.dtype, out_, stored, n);
       if (!bad) bad = FindMade(stored, item.first + at, n);
     });
@@ -83,7 +89,8 @@ class ItemCompute::Typed {
     std::optional<NonFinite> bad;
     ForTiles(item, [&](uint64_t at, size_t n) {
       for (size_t s = 0; s < item.sources.size() && !bad; ++s) {
-        if (loops_.all_stored_finite(o_.dtypes_[s], Stored(item, s, at), n)) continue;
+        const std::byte* stored = Stored(item, s, at);
+        if (stored == nullptr || loops_.all_stored_finite(o_.dtypes_[s], stored, n)) continue;
         Load(item, s, at, n, spare_);
         for (size_t k = 0; k < n && !bad; ++k) {
           if (!std::isfinite(spare_[k]) && !IsSharedInfinity(item, at + k, spare_[k]))
@@ -101,11 +108,31 @@ class ItemCompute::Typed {
       body(at, static_cast<size_t>(std::min(o_.tile_elements_, item.count - at)));
   }
 
+  // Null where the block is left out. Tiles never cross blocks.
   const std::byte* Stored(const ItemData& item, size_t source, uint64_t at) const {
-    return item.sources[source] + at * DTypeBytes(o_.dtypes_[source]);
+    const size_t from = item.mask == nullptr ? source : item.mask->FromAt(source, item.first + at);
+    return from == TensorMask::kOmitted ? nullptr : item.sources[from] + at * DTypeBytes(o_.dtypes_[source]);
   }
+
+  bool IsZeroDelta(const ItemData& item, size_t input, uint64_t at) const {
+    return o_.merge_.method->domain == Domain::kDeltas &&
+           Stored(item, o_.tensor_.inputs[input], at) == nullptr;
+  }
+
+  // Where all deltas are zero a method that works on deltas gives the base's bits.
+  bool KeepsBase(const ItemData& item, uint64_t at) const {
+    if (item.mask == nullptr || o_.tensor_.dtype != o_.dtypes_[0]) return false;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (!IsZeroDelta(item, i, at)) return false;
+    }
+    return true;
+  }
+
+  // What is left out agrees with the reference.
   void Load(const ItemData& item, size_t source, uint64_t at, size_t n, T* out) const {
-    loops_.widen(o_.dtypes_[source], Stored(item, source, at), out, n);
+    const std::byte* stored = Stored(item, source, at);
+    if (stored == nullptr) return Load(item, 0, at, n, out);
+    loops_.widen(o_.dtypes_[source], stored, out, n);
   }
   void LoadBase(const ItemData& item, uint64_t at, size_t n) { Load(item, 0, at, n, base_); }
 
@@ -113,8 +140,12 @@ class ItemCompute::Typed {
   void LoadInput(const ItemData& item, size_t input, uint64_t at, size_t n) {
     const size_t source = o_.tensor_.inputs[input];
     if (o_.merge_.method->domain == Domain::kValues) return Load(item, source, at, n, inputs_[input]);
-    loops_.delta(o_.dtypes_[source], Stored(item, source, at), o_.dtypes_[0], Stored(item, 0, at),
-                 inputs_[input], n);
+    const std::byte* stored = Stored(item, source, at);
+    if (stored == nullptr) {
+      std::fill_n(inputs_[input], n, T{0});
+      return;
+    }
+    loops_.delta(o_.dtypes_[source], stored, o_.dtypes_[0], Stored(item, 0, at), inputs_[input], n);
   }
 
   void LoadAll(const ItemData& item, uint64_t at, size_t n) {

@@ -12,11 +12,13 @@
 
 namespace mergepipe {
 
-/// The stored bytes of one item: of each source, elements [first, first + count).
+/// The stored bytes of one item: of each source, elements [first, first + count). Under a mask only the
+/// blocks that it reads are there; a source of which nothing was read is null.
 struct ItemData {
   uint64_t first = 0;
   uint64_t count = 0;
   std::vector<const std::byte*> sources;
+  const TensorMask* mask = nullptr;  ///< null: everything is there
 };
 
 /// The first value of an item that is not finite although it should be.
@@ -46,8 +48,8 @@ class ItemCompute {
   std::vector<uint64_t> CountEquals(const ItemData& item, const TensorStatistics& statistics,
                                     TileMemory& memory) const;
 
-  /// Computes the item into `out` (stored type). `equals_left` is consumed by trimming. Returns where the
-  /// result is not finite though no input gives cause.
+  /// Computes the item into `out` (stored type). `equals_left` is consumed by trimming. What no delta touches
+  /// keeps the base's bytes. Returns where the result is not finite though no input gives cause.
   std::optional<NonFinite> Apply(const ItemData& item, const Constants& constants,
                                  const TensorStatistics& statistics, std::vector<uint64_t>& equals_left,
                                  std::byte* out, TileMemory& memory) const;
@@ -55,9 +57,9 @@ class ItemCompute {
   /// Finds the first NaN, or infinity that not all inputs share, among the stored values.
   std::optional<NonFinite> FindNonFinite(const ItemData& item, TileMemory& memory) const;
 
-  /// True for inputs whose trimming cuts among equals.
+  /// True for inputs whose trimming cuts among equals that have to be counted.
   static bool CutsAmongEquals(const Threshold& threshold) {
-    return threshold.equal_kept < threshold.equal_total;
+    return threshold.equal_kept < threshold.equal_total && !threshold.cut_index;
   }
 
  private:

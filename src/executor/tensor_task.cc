@@ -2,12 +2,16 @@
 
 #include <bit>
 
+#include "planner/blocks.h"
+
 namespace mergepipe {
 
 TensorTask::TensorTask(const Plan& plan, size_t tensor, const kernels::Kernels& kernels)
     : merge_(*plan.merge),
       tensor_(plan.merge->tensors[tensor]),
       plan_(plan.tensors[tensor]),
+      mask_(plan.masks[tensor]),
+      block_leaves_(BlockElements(plan, tensor) / plan_.leaf_elements()),
       chain_(tensor_.inputs.size()) {
   for (const TensorSource& source : tensor_.sources) {
     const DType dtype = EntryOf(merge_, source).dtype;
@@ -19,6 +23,7 @@ TensorTask::TensorTask(const Plan& plan, size_t tensor, const kernels::Kernels& 
   if (plan_.resident) resident.resize(plan_.items);
   if (IsMergeable(tensor_.dtype)) compute_ = std::make_unique<ItemCompute>(merge_, tensor_, kernels);
   statistics_.thresholds.resize(tensor_.inputs.size());
+  if (plan.constants[tensor]) statistics_ = *plan.constants[tensor];
   if (!tensor_.merged || tensor_.elements == 0) return;
   if (plan_.rounds > 0)
     collector_ =
@@ -26,10 +31,22 @@ TensorTask::TensorTask(const Plan& plan, size_t tensor, const kernels::Kernels& 
   if (plan_.rounds == 0) Prepare();
 }
 
-void TensorTask::HashSource(size_t source, uint64_t item, const std::byte* data) {
-  sources_[source].Set(FirstElement(item) / plan_.leaf_elements(),
-                       {data, Count(item) * source_bytes_[source]},
-                       plan_.leaf_elements() * source_bytes_[source]);
+void TensorTask::HashSource(size_t source, const ItemData& item) {
+  const uint64_t leaf = plan_.leaf_elements();
+  const uint64_t end = item.first + item.count;
+  const uint64_t block = item.mask == nullptr ? end : item.mask->block_elements();
+  for (uint64_t at = item.first; at < end;) {
+    const uint64_t next = std::min(end, (at / block + 1) * block);
+    const size_t from = item.mask == nullptr ? source : item.mask->FromAt(source, at);
+    if (from == source) {
+      const std::byte* data = item.sources[source] + (at - item.first) * source_bytes_[source];
+      sources_[source].Set(at / leaf, {data, (next - at) * source_bytes_[source]},
+                           leaf * source_bytes_[source]);
+    } else if (from != TensorMask::kOmitted) {
+      sources_[source].Share(sources_[from], at / leaf, (next - at + leaf - 1) / leaf);
+    }
+    at = next;
+  }
 }
 
 void TensorTask::HashOutput(uint64_t item, std::span<const std::byte> stored) {
@@ -48,12 +65,17 @@ void TensorTask::Prepare() {
     cuts_ = cuts_ || ItemCompute::CutsAmongEquals(threshold);
 }
 
+std::string TensorTask::SourceDigest(size_t source) const {
+  std::vector<Digest128> blocks = sources_[source].Chunks(block_leaves_);
+  return MaskedDigest(blocks, mask_, source);
+}
+
 TensorRecord TensorTask::Record() const {
   TensorRecord record{.digest = output_.Root()};
   for (const Digest128& chunk : output_.Chunks())
     record.chunks.push_back(Hex(chunk));
-  for (const DigestTree& source : sources_)
-    record.sources.push_back(source.Root());
+  for (size_t s = 0; s < sources_.size(); ++s)
+    record.sources.push_back(SourceDigest(s));
   for (size_t i = 0; i < tensor_.request.keep.size(); ++i) {
     if (tensor_.request.keep[i].kind != KeepRule::Kind::kLargest ||
         statistics_.thresholds[i].equal_total == 0)

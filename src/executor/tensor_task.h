@@ -80,7 +80,8 @@ class TensorTask {
   uint64_t compute_bytes() const { return DTypeBytes(tensor_.dtype); }
   uint64_t OutputBytes() const { return tensor_.merged ? DTypeBytes(tensor_.dtype) : 1; }
 
-  void HashSource(size_t source, uint64_t item, const std::byte* data);
+  /// Hashes what was read of a source; sources that share blocks must come after those that hold them.
+  void HashSource(size_t source, const ItemData& item);
   void HashOutput(uint64_t item, std::span<const std::byte> stored);
 
   /// Ends a statistics round; after the last one the constants are prepared.
@@ -92,10 +93,13 @@ class TensorTask {
 
  private:
   void Prepare();
+  std::string SourceDigest(size_t source) const;
 
   const ResolvedMerge& merge_;
   const ResolvedTensor& tensor_;
   const TensorPlan& plan_;
+  const TensorMask& mask_;
+  const uint64_t block_leaves_;
   std::vector<uint64_t> source_bytes_;
   std::unique_ptr<ItemCompute> compute_;
   std::unique_ptr<StatisticsCollector> collector_;

@@ -71,6 +71,15 @@ void MagnitudeSelection::Count(Scratch& scratch, const T* delta, size_t n,
   loops.add_low(delta, n, scratch.low_sums.data());
 }
 
+void MagnitudeSelection::CountZeros(Scratch& scratch, uint64_t n) const {
+  if (IsSmall(elements_)) {
+    scratch.keys.insert(scratch.keys.end(), n, 0);
+    return;
+  }
+  scratch.counts.resize(kHighBuckets);
+  if (round_ == 0 || high_ == 0) scratch.counts[0] += static_cast<uint32_t>(n);
+}
+
 void MagnitudeSelection::Merge(Scratch& scratch) {
   keys_.insert(keys_.end(), scratch.keys.begin(), scratch.keys.end());
   scratch.keys.clear();

@@ -31,6 +31,8 @@ class MagnitudeSelection {
   /// Counts a run of the delta into the scratch.
   template <typename T>
   void Count(Scratch& scratch, const T* delta, size_t n, const kernels::Loops<T>& loops) const;
+  /// The same for n zeros.
+  void CountZeros(Scratch& scratch, uint64_t n) const;
   /// Takes what Count gathered and clears the scratch. Not safe for concurrent use.
   void Merge(Scratch& scratch);
   /// Ends a round.

@@ -124,6 +124,11 @@ struct Method {
   Constants (*prepare)(const TensorFacts&, const TensorParams&, const TensorStatistics&) = nullptr;
   void (*apply32)(const Constants&, Tile<float>&) = nullptr;
   void (*apply64)(const Constants&, Tile<double>&) = nullptr;
+  /// λ_i of each input in θ = θ_0 + Σ λ_i Δ_i: exact for additive methods, else what comes nearest. They rank
+  /// blocks and predict errors; they decide no value.
+  std::vector<double> (*coefficients)(const TensorFacts&, const TensorParams&) = nullptr;
+  /// Inputs that disagree in sign do not cancel but give way, so that their errors do not add.
+  bool elects_signs = false;
   /// True when the output is the one input's stored value, so that bytes can be copied. May be null.
   bool (*is_copy)(const TensorParams&) = nullptr;
 };

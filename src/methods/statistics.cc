@@ -76,6 +76,11 @@ void StatisticsCollector::AddInput(Scratch& scratch, size_t input, T* delta, siz
   scratch.sums[1].Add(loops.sum_abs(delta, n));
 }
 
+void StatisticsCollector::AddZeros(Scratch& scratch, size_t input, uint64_t n) const {
+  if (Trims(input)) return selections_[input]->CountZeros(scratch.magnitudes, n);
+  scratch.sums.resize(2);
+}
+
 template <typename T>
 void StatisticsCollector::AddTile(Scratch& scratch, const std::vector<T*>& inputs, size_t n,
                                   const kernels::Loops<T>& loops) const {
@@ -142,6 +147,13 @@ void KeepElements(const KeepRule& rule, const Threshold& threshold, uint64_t* eq
       return;
     case KeepRule::Kind::kLargest:
       break;
+  }
+  if (threshold.cut_index) {
+    const auto cut = static_cast<size_t>(
+        std::clamp<int64_t>(static_cast<int64_t>(*threshold.cut_index) - static_cast<int64_t>(first_index), 0,
+                            static_cast<int64_t>(n)));
+    loops.keep_at_least(delta, threshold.key, cut);
+    return loops.keep_at_least(delta + cut, threshold.key + 1, n - cut);
   }
   if (threshold.equal_kept == threshold.equal_total) return loops.keep_at_least(delta, threshold.key, n);
   if (*equals_left == 0) return loops.keep_at_least(delta, threshold.key + 1, n);

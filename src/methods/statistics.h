@@ -41,6 +41,8 @@ class StatisticsCollector {
   template <typename T>
   void AddInput(Scratch& scratch, size_t input, T* delta, size_t n, uint64_t first_index,
                 const kernels::Loops<T>& loops) const;
+  /// The same for n zeros.
+  void AddZeros(Scratch& scratch, size_t input, uint64_t n) const;
   /// Adds the inner products of one tile.
   template <typename T>
   void AddTile(Scratch& scratch, const std::vector<T*>& inputs, size_t n,

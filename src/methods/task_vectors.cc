@@ -75,4 +75,14 @@ Constants PrepareTaskVectors(const TensorFacts&, const TensorParams& params,
   return constants;
 }
 
+std::vector<double> TaskVectorCoefficients(const TensorFacts& facts, const TensorParams& params) {
+  const Constants constants = PrepareTaskVectors(facts, params, {});
+  std::vector<double> coefficients;
+  for (const double weight : constants.weights) {
+    const double mixed = static_cast<float>(weight) * constants.factor;
+    coefficients.push_back(constants.normalize ? mixed / constants.divisor : mixed);
+  }
+  return coefficients;
+}
+
 }  // namespace mergepipe

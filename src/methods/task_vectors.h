@@ -22,6 +22,9 @@ Result<KeepRule> KeepRandom(const TensorFacts& facts, size_t input, double densi
 Constants PrepareTaskVectors(const TensorFacts& facts, const TensorParams& params,
                              const TensorStatistics& statistics);
 
+/// λ w_i, over Σ w_j with `normalize`.
+std::vector<double> TaskVectorCoefficients(const TensorFacts& facts, const TensorParams& params);
+
 /// mix = λ · (Σ w_i Δ_i / Σ w_i), out = base + mix; the division only with `normalize`.
 template <typename T>
 void ApplySum(const Constants& constants, Tile<T>& tile) {

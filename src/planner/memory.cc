@@ -72,7 +72,9 @@ class MemoryPlanner {
     if (tensor.merged) {
       plan.element_bytes = SourceBytes(merge_, tensor, 0);
       plan.elements = tensor.elements;
-      if (tensor.elements > 0) plan.rounds = StatisticsCollector::Rounds(tensor.request, tensor.elements);
+      const bool known = plan_.constants[plan_.tensors.size()].has_value();
+      if (tensor.elements > 0 && !known)
+        plan.rounds = StatisticsCollector::Rounds(tensor.request, tensor.elements);
       needs_.statistics =
           std::max(needs_.statistics,
                    StatisticsCollector::MemoryBytes(tensor.request, tensor.inputs.size(), tensor.elements));

@@ -15,9 +15,9 @@ constexpr size_t kMaxNodes = 200'000;
 constexpr size_t kMaxDepth = 32;
 constexpr uint64_t kMaxLayers = 1'000'000'000;
 
-const std::vector<std::string> kTopKeys = {"merge_method",     "base_model", "models",        "slices",
-                                           "modules",          "parameters", "dtype",         "out_dtype",
-                                           "tokenizer_source", "tokenizer",  "chat_template", "name"};
+const std::vector<std::string> kTopKeys = {
+    "merge_method", "base_model", "models",           "slices",    "modules",       "parameters", "dtype",
+    "out_dtype",    "budget",     "tokenizer_source", "tokenizer", "chat_template", "name"};
 const std::vector<std::string> kModelKeys = {"model", "parameters"};
 const std::vector<std::string> kSourceKeys = {"model", "layer_range", "parameters"};
 const std::vector<std::string> kSliceKeys = {"sources", "base_model", "parameters", "residual_weight"};
@@ -119,6 +119,7 @@ class RecipeReader {
     if (Has(top, "base_model")) recipe_.base_model = ReadRef(top["base_model"]);
     recipe_.dtype = ReadText(top, "dtype");
     recipe_.out_dtype = ReadText(top, "out_dtype");
+    recipe_.budget = ReadText(top, "budget");
     recipe_.parameters = ReadParameters(top);
     ReadTokenizer(top);
     if (Has(top, "name")) Ignored(top["name"], "name");

@@ -75,6 +75,7 @@ struct Recipe {
   std::string merge_method;
   std::optional<ModelRef> base_model;
   std::optional<std::string> dtype, out_dtype;
+  std::optional<std::string> budget;  ///< as written
   std::vector<InputSpec> models;
   std::vector<SliceSpec> slices;
   std::vector<std::pair<std::string, ModuleSpec>> modules;  ///< in file order

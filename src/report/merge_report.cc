@@ -3,6 +3,8 @@
 #include <map>
 
 #include "base/text.h"
+#include "planner/blocks.h"
+#include "report/budget_report.h"
 
 namespace mergepipe {
 namespace {
@@ -24,11 +26,18 @@ size_t ResidentTensors(const Plan& plan) {
 std::vector<uint64_t> BytesByModel(const Plan& plan) {
   std::vector<uint64_t> bytes(plan.merge->models.size(), 0);
   for (size_t i = 0; i < plan.tensors.size(); ++i) {
-    for (const TensorSource& source : plan.merge->tensors[i].sources) {
-      bytes[source.model] += EntryOf(*plan.merge, source).bytes() * plan.tensors[i].passes();
+    const auto& sources = plan.merge->tensors[i].sources;
+    for (size_t s = 0; s < sources.size(); ++s) {
+      bytes[sources[s].model] += plan.reference_model[sources[s].model]
+                                     ? EntryOf(*plan.merge, sources[s]).bytes() * plan.tensors[i].passes()
+                                     : ExpertBytes(plan, i, s);
     }
   }
   return bytes;
+}
+
+uint64_t ExpertReadBytes(const Ledger& ledger) {
+  return ledger.TotalRead(Purpose::kExpertData) + ledger.TotalRead(Purpose::kSample);
 }
 
 }  // namespace
@@ -43,13 +52,16 @@ Json TensorCounts(const ResolvedMerge& merge) {
 Json LedgerJson(const Ledger& ledger) {
   Json checkpoints = Json::array();
   for (size_t i = 0; i < ledger.Accounts(); ++i) {
-    checkpoints.push_back({{"model", ledger.Name(i)},
-                           {"base_read_bytes", ledger.Read(i, Purpose::kBaseData)},
-                           {"expert_read_bytes", ledger.Read(i, Purpose::kExpertData)},
-                           {"header_read_bytes", ledger.Read(i, Purpose::kHeader)}});
+    checkpoints.push_back(
+        {{"model", ledger.Name(i)},
+         {"base_read_bytes", ledger.Read(i, Purpose::kBaseData)},
+         {"expert_read_bytes", ledger.Read(i, Purpose::kExpertData) + ledger.Read(i, Purpose::kSample)},
+         {"sample_read_bytes", ledger.Read(i, Purpose::kSample)},
+         {"header_read_bytes", ledger.Read(i, Purpose::kHeader)}});
   }
   return {{"base_read_bytes", ledger.TotalRead(Purpose::kBaseData)},
-          {"expert_read_bytes", ledger.TotalRead(Purpose::kExpertData)},
+          {"expert_read_bytes", ExpertReadBytes(ledger)},
+          {"sample_read_bytes", ledger.TotalRead(Purpose::kSample)},
           {"header_read_bytes", ledger.TotalRead(Purpose::kHeader)},
           {"alignment_bytes", ledger.TotalRead(Purpose::kAlignment)},
           {"side_file_read_bytes", ledger.TotalRead(Purpose::kSideFile)},
@@ -59,26 +71,28 @@ Json LedgerJson(const Ledger& ledger) {
 
 Json MergeReportJson(const Plan& plan, const Ledger& ledger, const RunFacts& facts) {
   const ResolvedMerge& merge = *plan.merge;
-  return {{"output", facts.output},
-          {"method", merge.method->name},
-          {"tensors", TensorCounts(merge)},
-          {"io", LedgerJson(ledger)},
-          {"peak_memory_bytes", facts.peak_memory_bytes},
-          {"seconds", facts.seconds},
-          {"plan_digest", plan.digest},
-          {"root_digest", facts.root_digest},
-          {"threads", plan.options.threads},
-          {"target", facts.target},
-          {"warnings", facts.warnings}};
+  Json report = {{"output", facts.output},
+                 {"method", merge.method->name},
+                 {"tensors", TensorCounts(merge)},
+                 {"io", LedgerJson(ledger)},
+                 {"peak_memory_bytes", facts.peak_memory_bytes},
+                 {"seconds", facts.seconds},
+                 {"plan_digest", plan.digest},
+                 {"root_digest", facts.root_digest},
+                 {"threads", plan.options.threads},
+                 {"target", facts.target},
+                 {"warnings", facts.warnings}};
+  AddBudgetFields(plan, ledger, /*measured=*/true, report);
+  return report;
 }
 
 std::string MergeReportText(const Plan& plan, const Ledger& ledger, const RunFacts& facts) {
-  const uint64_t read = ledger.TotalRead(Purpose::kBaseData) + ledger.TotalRead(Purpose::kExpertData);
+  const uint64_t read = ledger.TotalRead(Purpose::kBaseData) + ExpertReadBytes(ledger);
   std::string text = Format("{}: {} of {} models, {} tensors\n", facts.output, plan.merge->method->name,
                             plan.merge->models.size(), CountsText(*plan.merge));
-  text +=
-      Format("  read     {} of experts, {} of the base\n", HumanBytes(ledger.TotalRead(Purpose::kExpertData)),
-             HumanBytes(ledger.TotalRead(Purpose::kBaseData)));
+  text += Format("  read     {} of experts, {} of the base\n", HumanBytes(ExpertReadBytes(ledger)),
+                 HumanBytes(ledger.TotalRead(Purpose::kBaseData)));
+  text += BudgetText(plan);
   text +=
       Format("  written  {}, the weights in {} file(s)\n", HumanBytes(ledger.Written()), plan.units.size());
   // After --resume the bytes of the earlier run are among those counted, so there is no rate to tell.
@@ -91,7 +105,7 @@ std::string MergeReportText(const Plan& plan, const Ledger& ledger, const RunFac
   return text;
 }
 
-Json PlanReportJson(const Plan& plan, const Ledger& ledger) {
+Json PlanReportJson(const Plan& plan, const Ledger& ledger, const std::vector<std::string>& warnings) {
   const ResolvedMerge& merge = *plan.merge;
   const auto bytes = BytesByModel(plan);
   Json reads = Json::array();
@@ -104,21 +118,24 @@ Json PlanReportJson(const Plan& plan, const Ledger& ledger) {
   std::map<std::string, uint64_t> units;
   for (const Unit& unit : plan.units)
     units[unit.file_name] = unit.layout.file_size;
-  return {{"method", merge.method->name},
-          {"tensors", TensorCounts(merge)},
-          {"reads", reads},
-          {"base_read_bytes", plan.costs.base_read_bytes},
-          {"expert_read_bytes", plan.costs.expert_read_bytes},
-          {"header_read_bytes", ledger.TotalRead(Purpose::kHeader)},
-          {"output_bytes", plan.costs.write_bytes},
-          {"files", units},
-          {"peak_memory_bytes", plan.memory.total_bytes() + kProgramBytes},
-          {"memory_limit_bytes", plan.options.memory_bytes},
-          {"least_memory_bytes", plan.least_memory_bytes},
-          {"block_bytes", plan.options.block_bytes},
-          {"resident_tensors", ResidentTensors(plan)},
-          {"plan_digest", plan.digest},
-          {"warnings", merge.warnings}};
+  Json report = {{"method", merge.method->name},
+                 {"tensors", TensorCounts(merge)},
+                 {"reads", reads},
+                 {"base_read_bytes", plan.costs.base_read_bytes},
+                 {"expert_read_bytes", plan.costs.expert_read_bytes + plan.budget.sample_bytes},
+                 {"sample_read_bytes", plan.budget.sample_bytes},
+                 {"header_read_bytes", ledger.TotalRead(Purpose::kHeader)},
+                 {"output_bytes", plan.costs.write_bytes},
+                 {"files", units},
+                 {"peak_memory_bytes", plan.memory.total_bytes() + kProgramBytes},
+                 {"memory_limit_bytes", plan.options.memory_bytes},
+                 {"least_memory_bytes", plan.least_memory_bytes},
+                 {"block_bytes", plan.options.block_bytes},
+                 {"resident_tensors", ResidentTensors(plan)},
+                 {"plan_digest", plan.digest},
+                 {"warnings", warnings}};
+  AddBudgetFields(plan, ledger, /*measured=*/false, report);
+  return report;
 }
 
 std::string PlanReportText(const Plan& plan) {
@@ -129,6 +146,8 @@ std::string PlanReportText(const Plan& plan) {
   for (size_t i = 0; i < merge.models.size(); ++i)
     text += Format("  {:<7} {:>10}  {}\n", plan.reference_model[i] ? "base" : "expert", HumanBytes(bytes[i]),
                    merge.models[i].name);
+  const std::string budget = BudgetText(plan);
+  if (!budget.empty()) text += "\nleft out\n" + budget;
   text += "\nwrites\n";
   for (const Unit& unit : plan.units)
     text += Format("  {:>18}  {} ({} tensors)\n", HumanBytes(unit.layout.file_size), unit.file_name,

@@ -29,7 +29,7 @@ Json LedgerJson(const Ledger& ledger);
 Json MergeReportJson(const Plan& plan, const Ledger& ledger, const RunFacts& facts);
 std::string MergeReportText(const Plan& plan, const Ledger& ledger, const RunFacts& facts);
 
-Json PlanReportJson(const Plan& plan, const Ledger& ledger);
+Json PlanReportJson(const Plan& plan, const Ledger& ledger, const std::vector<std::string>& warnings);
 std::string PlanReportText(const Plan& plan);
 
 }  // namespace mergepipe

@@ -33,8 +33,9 @@ class LocalSource final : public Source {
     if (offset > stamp_.size || size > stamp_.size - offset) return TooShort(offset + size);
     const bool aligned = reinterpret_cast<uintptr_t>(buffer.data()) % kAlignment == 0;
     if (direct_.is_open() && size >= kDirectReadBytes && aligned) return ReadDirect(offset, size, buffer);
-    MP_TRY(ReadFully(buffered_.get(), offset, buffer.first(size), size));
-    return ReadRange{buffer.data(), 0};
+    const std::span<std::byte> payload = buffer.subspan(offset % kAlignment, size);
+    MP_TRY(ReadFully(buffered_.get(), offset, payload, size));
+    return ReadRange{payload.data(), 0};
   }
 
  private:

@@ -21,8 +21,9 @@ struct FileStamp {
 
 /// Where a range landed in the caller's buffer, and what the read took around it.
 struct ReadRange {
-  const std::byte* data = nullptr;  ///< first payload byte, inside the caller's buffer
-  uint64_t alignment_bytes = 0;     ///< bytes fetched beside the payload
+  const std::byte* data =
+      nullptr;  ///< first payload byte: in the buffer at the offset's remainder by kAlignment
+  uint64_t alignment_bytes = 0;  ///< bytes fetched beside the payload
 };
 
 /// Readable bytes of one stored object. Positioned reads only; safe for concurrent use; never writes.

@@ -27,12 +27,18 @@ class DigestTree {
     }
   }
 
-  std::vector<Digest128> Chunks() const {
+  /// Copies the digests of leaves that are known to have the same bytes in another tree.
+  void Share(const DigestTree& other, uint64_t first, uint64_t count) {
+    for (uint64_t leaf = first; leaf < std::min<uint64_t>(first + count, leaves_.size()); ++leaf)
+      leaves_[leaf] = other.leaves_[leaf];
+  }
+
+  /// Digest of each run of `leaves` leaves.
+  std::vector<Digest128> Chunks(uint64_t leaves = kLeavesPerChunk) const {
     std::vector<Digest128> chunks;
-    for (size_t i = 0; i < leaves_.size(); i += kLeavesPerChunk) {
+    for (uint64_t i = 0; i < leaves_.size(); i += leaves)
       chunks.push_back(
-          DigestOf(std::span(leaves_).subspan(i, std::min<size_t>(kLeavesPerChunk, leaves_.size() - i))));
-    }
+          DigestOf(std::span(leaves_).subspan(i, std::min<uint64_t>(leaves, leaves_.size() - i))));
     return chunks;
   }
 

@@ -7,6 +7,7 @@
 #include "base/digest.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "planner/blocks.h"
 #include "storage/source.h"
 #include "txn/digest_tree.h"
 #include "txn/manifest.h"
@@ -45,9 +46,8 @@ Result<std::string> DigestStored(const Source& source, uint64_t offset, uint64_t
 Json LedgerLine(const Ledger& ledger) {
   Json accounts = Json::array();
   for (size_t i = 0; i < ledger.Accounts(); ++i) {
-    accounts.push_back({{"base", ledger.Read(i, Purpose::kBaseData)},
-                        {"expert", ledger.Read(i, Purpose::kExpertData)},
-                        {"alignment", ledger.Read(i, Purpose::kAlignment)}});
+    accounts.push_back(
+        {{"base", ledger.Read(i, Purpose::kBaseData)}, {"alignment", ledger.Read(i, Purpose::kAlignment)}});
   }
   return {{"accounts", accounts}, {"written", ledger.Written()}};
 }
@@ -55,7 +55,7 @@ Json LedgerLine(const Ledger& ledger) {
 // Bytes moved by the runs before.
 struct LedgerState {
   struct Account {
-    uint64_t base = 0, expert = 0, alignment = 0;
+    uint64_t base = 0, alignment = 0;
   };
   std::vector<Account> accounts;
   uint64_t written = 0;
@@ -75,7 +75,7 @@ std::optional<JournalLine> ReadLine(std::string_view text, const std::string& fo
   try {
     JournalLine line{json->at("tensor"), RecordFromJson(json->at("record")), {}};
     for (const Json& account : json->at("ledger").at("accounts"))
-      line.ledger.accounts.push_back({account.at("base"), account.at("expert"), account.at("alignment")});
+      line.ledger.accounts.push_back({account.at("base"), account.at("alignment")});
     line.ledger.written = json->at("ledger").at("written");
     return line;
   } catch (const Json::exception&) {
@@ -114,11 +114,11 @@ Result<JournalText> ReadLines(std::string_view text, const Json& heading, const 
   return read;
 }
 
-// A resumed merge carries its ledger on.
+// A resumed merge carries its ledger on. Expert data is charged once: what the earlier run had read of
+// tensors that it did not finish is read again, as a retry.
 void CarryOn(const LedgerState& state, Ledger& ledger) {
   for (size_t i = 0; i < state.accounts.size() && i < ledger.Accounts(); ++i) {
     ledger.Charge(i, Purpose::kBaseData, state.accounts[i].base);
-    ledger.Charge(i, Purpose::kExpertData, state.accounts[i].expert);
     ledger.Charge(i, Purpose::kAlignment, state.accounts[i].alignment);
   }
   ledger.ChargeWrite(state.written);
@@ -159,6 +159,9 @@ Result<void> Journal::Load(Staging& staging, const Plan& plan, Ledger& ledger) {
           MP_TRY(DigestStored(**source, unit.layout.offsets[i], tensor.bytes(), OutputLeafBytes(plan, t)));
       if (digest != record->second.digest) continue;
       finished_[t] = record->second;
+      for (size_t s = 0; s < tensor.sources.size(); ++s)
+        ledger.Charge(plan.merge->models[tensor.sources[s].model].checkpoint->account(), Purpose::kExpertData,
+                      ExpertBytes(plan, t, s));
       ++entries_;
     }
   }

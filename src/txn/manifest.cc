@@ -3,6 +3,7 @@
 #include "base/digest.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "planner/decision.h"
 #include "storage/source.h"
 #include "txn/manifest_shape.h"
 
@@ -35,6 +36,7 @@ Json TensorJson(const Plan& plan, size_t number, const TensorRecord& record, con
   json["leaf_bytes"] = OutputLeafBytes(plan, number);
   json["rule"] = tensor.merged ? "merged" : tensor.rule;
   json["sources"] = sources;
+  json["decision"] = TensorDecision(plan, number);
   if (tensor.merged) {
     json["inputs"] = tensor.inputs;
     json["parameters"] = tensor.params;
@@ -122,8 +124,7 @@ Result<std::string> WriteCore(const ManifestContents& contents, TextSink& sink) 
   const ResolvedMerge& merge = *plan.merge;
   ObjectWriter core(sink);
   MP_TRY(core.Member("block_bytes", plan.options.block_bytes));
-  MP_TRY(core.Member("budget_bytes", nullptr));
-  MP_TRY(core.Member("certificate", nullptr));
+  MP_TRY(core.Member("budget", BudgetJson(plan)));
   MP_TRY(core.Member("donor", merge.donor));
   MP_TRY(core.OpenArray("dropped"));
   for (const DroppedTensor& tensor : merge.dropped)
@@ -131,7 +132,6 @@ Result<std::string> WriteCore(const ManifestContents& contents, TextSink& sink) 
   MP_TRY(core.CloseArray());
   MP_TRY(core.Member("files", FilesJson(contents.files)));
   MP_TRY(core.Member("inputs", InputsJson(plan)));
-  MP_TRY(core.Member("mask", "all"));
   MP_TRY(core.Member("method", merge.method->name));
   MP_TRY(core.Member("parameters", ParametersJson(merge)));
   MP_TRY(core.Member("plan_digest", plan.digest));

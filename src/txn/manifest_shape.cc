@@ -90,6 +90,7 @@ class ShapeCheck {
       Field(core, "core.", name, IsText);
     for (const char* name : {"seed", "block_bytes"})
       Field(core, "core.", name, IsCount);
+    Object(core, "core.", "budget");
     Each(core, "core.", "inputs",
          [&](const Json& input, const std::string& path) { Field(input, path, "header_digest", IsText); });
     Each(core, "core.", "units", [&](const Json& unit, const std::string& path) {
@@ -112,6 +113,7 @@ class ShapeCheck {
     if (fault_.empty() && ChunkCount(tensor) != chunks.size()) fault_ = path + "chunks";
     Each(tensor, path, "sources",
          [&](const Json& source, const std::string& at) { Field(source, at, "digest", IsText); });
+    Object(tensor, path, "decision");
     Each(tensor, path, "thresholds", [&](const Json& threshold, const std::string& at) {
       for (const char* name : {"input", "equals", "equals_kept"})
         Field(threshold, at, name, IsCount);
@@ -125,6 +127,7 @@ class ShapeCheck {
     const Json& options = Object(envelope, "envelope.", "options");
     for (const char* name : {"allow_nonfinite", "missing_is_base"})
       Field(options, "envelope.options.", name, IsTruth);
+    Field(options, "envelope.options.", "memory_bytes", IsCount);
     Field(envelope, "envelope.", "paths", [](const Json& paths) {
       return paths.is_object() && std::all_of(paths.begin(), paths.end(), IsText);
     });

@@ -14,6 +14,7 @@ const Method& Method_dare_linear() {
       .prepare = PrepareTaskVectors,
       .apply32 = ApplySum<float>,
       .apply64 = ApplySum<double>,
+      .coefficients = TaskVectorCoefficients,
   };
   return method;
 }

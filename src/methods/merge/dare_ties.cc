@@ -14,6 +14,8 @@ const Method& Method_dare_ties() {
       .prepare = PrepareTaskVectors,
       .apply32 = ApplyElected<float>,
       .apply64 = ApplyElected<double>,
+      .coefficients = TaskVectorCoefficients,
+      .elects_signs = true,
   };
   return method;
 }

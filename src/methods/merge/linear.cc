@@ -15,6 +15,13 @@ Constants Prepare(const TensorFacts&, const TensorParams& params, const TensorSt
   return constants;
 }
 
+std::vector<double> Coefficients(const TensorFacts& facts, const TensorParams& params) {
+  Constants constants = Prepare(facts, params, {});
+  for (double& weight : constants.weights)
+    weight = static_cast<float>(weight) / (constants.normalize ? constants.divisor : 1);
+  return constants.weights;
+}
+
 template <typename T>
 void Apply(const Constants& constants, Tile<T>& tile) {
   CombineValues(constants.weights, tile, tile.loops->add_fused);
@@ -32,6 +39,7 @@ const Method& Method_linear() {
       .domain = Domain::kValues,
       .needs_base = false,
       .base_is_special = false,
+      .additive = true,
       .min_inputs = 1,
       .params = {{.name = "weight", .per_model = true, .required = true, .doc = "factor on this model"},
                  {.name = "normalize",
@@ -41,6 +49,7 @@ const Method& Method_linear() {
       .prepare = Prepare,
       .apply32 = Apply<float>,
       .apply64 = Apply<double>,
+      .coefficients = Coefficients,
   };
   return method;
 }

@@ -13,6 +13,10 @@ Constants Prepare(const TensorFacts&, const TensorParams& params, const TensorSt
   return constants;
 }
 
+std::vector<double> Coefficients(const TensorFacts& facts, const TensorParams& params) {
+  return Prepare(facts, params, {}).weights;
+}
+
 template <typename T>
 void Apply(const Constants& constants, Tile<T>& tile) {
   CombineValues(constants.weights, tile, tile.loops->add_scaled);
@@ -29,6 +33,7 @@ const Method& Method_passthrough() {
       .domain = Domain::kValues,
       .needs_base = false,
       .base_is_special = false,
+      .additive = true,
       .min_inputs = 1,
       .max_inputs = 1,
       .params = {{.name = "scale",
@@ -37,6 +42,7 @@ const Method& Method_passthrough() {
       .prepare = Prepare,
       .apply32 = Apply<float>,
       .apply64 = Apply<double>,
+      .coefficients = Coefficients,
       .is_copy = IsCopy,
   };
   return method;

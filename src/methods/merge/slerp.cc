@@ -36,6 +36,13 @@ Constants Prepare(const TensorFacts& facts, const TensorParams& params, const Te
   return constants;
 }
 
+// As if on the straight line between the two.
+std::vector<double> Coefficients(const TensorFacts& facts, const TensorParams& params) {
+  std::vector<double> coefficients = {params.Get("t"), params.Get("t")};
+  coefficients[*facts.base_input] = 1 - params.Get("t");
+  return coefficients;
+}
+
 template <typename T>
 void Apply(const Constants& constants, Tile<T>& tile) {
   CombineValues(constants.weights, tile, tile.loops->add_scaled);
@@ -59,6 +66,7 @@ const Method& Method_slerp() {
       .prepare = Prepare,
       .apply32 = Apply<float>,
       .apply64 = Apply<double>,
+      .coefficients = Coefficients,
   };
   return method;
 }

@@ -15,6 +15,7 @@ const Method& Method_task_arithmetic() {
       .prepare = PrepareTaskVectors,
       .apply32 = ApplySum<float>,
       .apply64 = ApplySum<double>,
+      .coefficients = TaskVectorCoefficients,
   };
   return method;
 }

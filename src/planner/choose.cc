@@ -1,0 +1,376 @@
+#include "planner/choose.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "base/try.h"
+#include "planner/access_order.h"
+#include "planner/blocks.h"
+#include "planner/certificate.h"
+
+namespace mergepipe {
+namespace {
+
+// Steps that change nothing that is predicted are taken all the same where the budget has room: the
+// prediction may be an estimate, and a full budget is the full read.
+class Chooser {
+ public:
+  Chooser(Plan& plan, const Budget& budget, Evidence& evidence)
+      : plan_(plan), merge_(*plan.merge), budget_(budget), evidence_(evidence), order_(plan, budget.policy) {}
+
+  Result<void> Run() {
+    BudgetOutcome& out = plan_.budget;
+    out.request = budget_;
+    out.bytes = budget_.Bytes(plan_.costs.full_expert_bytes);
+    out.sample_bytes = evidence_.sample_bytes();
+    out.strength = evidence_.strength();
+    out.sources.resize(merge_.tensors.size());
+    blocks_.resize(merge_.tensors.size());
+    for (size_t t = 0; t < merge_.tensors.size(); ++t)
+      MP_TRY(ReadEvidence(t));
+    steps_ = order_.Finish();
+    const size_t taken = MP_TRY(Cut());
+    out.complete = taken == steps_.size();
+    out.cut_rate = out.complete ? 0 : steps_[taken].gain / static_cast<double>(steps_[taken].bytes);
+    for (size_t i = 0; i < taken; ++i)
+      Take(steps_[i]);
+    for (size_t i = taken; i < steps_.size(); ++i)
+      LeaveOut(steps_[i]);
+    MP_TRY(Predict(taken));
+    Settle();
+    return {};
+  }
+
+ private:
+  // What is kept of each tensor once its statistics are gone.
+  struct TensorBlocks {
+    std::vector<double> energy;       // [sources, blocks], raw
+    std::vector<double> base_energy;  // by block; empty where unknown
+    std::vector<Digest128> digests;   // [sources, blocks]
+    std::vector<bool> known;          // by source: its digests are
+  };
+
+  Result<void> ReadEvidence(size_t t) {
+    plan_.masks[t] = {};
+    const size_t sources = merge_.tensors[t].sources.size();
+    if (!HasExperts(t)) {
+      MP_TRY(NoteWeights(t));
+      return {};
+    }
+    const TensorEvidence evidence = MP_TRY(evidence_.Of(t));
+    const TensorErrors errors(plan_, t, evidence, budget_.policy == Policy::kGram);
+    plan_.masks[t] = TensorMask(sources, plan_.tensors[t].elements, BlockElements(plan_, t));
+    for (size_t s = 1; s < sources; ++s) {
+      if (!MayOmit(plan_, t, s)) ReadAlways(t, s);
+    }
+    plan_.budget.sources[t].resize(sources);
+    Remember(t, evidence, errors);
+    for (size_t b = 0; b < errors.blocks(); ++b) {
+      const BlockError error = errors.Block(b);
+      for (const size_t s : error.lossless)
+        Skip(t, s, b);
+      if (merge_.tensors[t].merged) update_energy_ += error.OfAll();
+      order_.Add(t, b, errors, error);
+    }
+    return {};
+  }
+
+  bool HasExperts(size_t t) const {
+    for (size_t s = 1; s < merge_.tensors[t].sources.size(); ++s) {
+      if (MayOmit(plan_, t, s)) return plan_.tensors[t].elements > 0;
+    }
+    return false;
+  }
+
+  // Tensors that no expert touches count for the norm of the weights.
+  Result<void> NoteWeights(size_t t) {
+    if (evidence_.strength() == Strength::kNone || !merge_.tensors[t].merged) return {};
+    const TensorEvidence evidence = MP_TRY(evidence_.Of(t));
+    if (evidence.base) AddWeights(evidence.base->energy);
+    return {};
+  }
+
+  void AddWeights(const std::vector<double>& energy) {
+    for (const double e : energy)
+      weight_energy_ += e;
+  }
+
+  void ReadAlways(size_t t, size_t s) {
+    for (size_t b = 0; b < BlockCount(plan_, t); ++b)
+      plan_.masks[t].Set(s, b, s);
+  }
+
+  void Skip(size_t t, size_t s, size_t b) {
+    SourceOutcome& outcome = plan_.budget.sources[t][s];
+    outcome.lossless_bytes += SourceBlockBytes(plan_, t, s, b) * plan_.tensors[t].passes();
+  }
+
+  void Remember(size_t t, const TensorEvidence& evidence, const TensorErrors& errors) {
+    TensorBlocks& kept = blocks_[t];
+    const size_t sources = evidence.sources.size();
+    const size_t blocks = errors.blocks();
+    kept.known.resize(sources);
+    for (size_t s = 0; s < sources; ++s) {
+      kept.known[s] = s == 0 ? evidence.base && !evidence.base->digest.empty()
+                             : evidence.sources[s] && evidence.sources[s]->exact;
+      all_exact_ = all_exact_ && (kept.known[s] || !merge_.tensors[t].merged);
+    }
+    kept.energy.assign(sources * blocks, 0);
+    kept.digests.resize(sources * blocks);
+    if (evidence.base) {
+      kept.base_energy = evidence.base->energy;
+      AddWeights(kept.base_energy);
+    }
+    for (size_t s = 0; s < sources; ++s) {
+      SourceOutcome& outcome = plan_.budget.sources[t][s];
+      for (size_t b = 0; b < blocks; ++b) {
+        kept.energy[s * blocks + b] = errors.RawEnergy(s, b);
+        if (s > 0) outcome.energy += errors.Energy(s, b);
+        if (kept.known[s])
+          kept.digests[s * blocks + b] =
+              s == 0 ? evidence.base->digest[b] : evidence.sources[s]->knowledge.blocks.digest[b];
+      }
+      if (MayOmit(plan_, t, s))
+        outcome.available_bytes =
+            EntryOf(merge_, merge_.tensors[t].sources[s]).bytes() * plan_.tensors[t].passes();
+    }
+    coefficients_.push_back({t, SourceCoefficients(merge_, merge_.tensors[t])});
+    if (merge_.tensors[t].merged) energies_.push_back({t, {}});
+    for (size_t s = 0; s < sources && merge_.tensors[t].merged; ++s) {
+      for (size_t b = 0; b < blocks; ++b)
+        energies_.back().second.push_back(s == 0 ? 0 : errors.Energy(s, b));
+    }
+  }
+
+  // How many steps are taken.
+  Result<size_t> Cut() {
+    if (budget_.kind == Budget::Kind::kDeviation) return CutByDeviation();
+    if (!plan_.budget.bytes || *plan_.budget.bytes >= plan_.costs.full_expert_bytes) return steps_.size();
+    uint64_t used = plan_.budget.sample_bytes + FixedBytes();
+    if (used > *plan_.budget.bytes) {
+      return Fail(
+          Code::kUsage,
+          Format("the budget is {} but {} of the experts can not be left out: no model can stand in for them",
+                 HumanBytes(*plan_.budget.bytes), HumanBytes(FixedBytes())));
+    }
+    size_t taken = 0;
+    while (taken < steps_.size() && used + steps_[taken].bytes <= *plan_.budget.bytes)
+      used += steps_[taken++].bytes;
+    return taken;
+  }
+
+  // Expert bytes that are read whatever the mask says.
+  uint64_t FixedBytes() const {
+    uint64_t bytes = 0;
+    for (size_t t = 0; t < merge_.tensors.size(); ++t) {
+      const auto& sources = merge_.tensors[t].sources;
+      if (!plan_.reference_model[sources[0].model])
+        bytes += EntryOf(merge_, sources[0]).bytes() * plan_.tensors[t].passes();
+    }
+    return bytes;
+  }
+
+  Result<size_t> CutByDeviation() {
+    if (evidence_.strength() != Strength::kFull || !all_exact_) {
+      std::string experts;
+      for (size_t m = 0; m < merge_.models.size(); ++m)
+        experts += plan_.reference_model[m] ? "" : " " + merge_.models[m].path;
+      return Fail(
+          Code::kUsage,
+          Format("--max-deviation needs experts that are analysed at this block size; run: mergepipe analyze "
+                 "{}{} --block-size {}",
+                 merge_.models[ReferenceModel()].path, experts, plan_.options.block_bytes));
+    }
+    const double whole = budget_.of_weights ? weight_energy_ + update_energy_ : update_energy_;
+    const double allowed = budget_.deviation * budget_.deviation * whole;
+    // Summed from the end: what the last steps leave is exact where it matters.
+    double left = 0;
+    size_t taken = steps_.size();
+    while (taken > 0 && left + steps_[taken - 1].gain <= allowed)
+      left += steps_[--taken].gain;
+    uint64_t bytes = FixedBytes();
+    for (size_t i = 0; i < taken; ++i)
+      bytes += steps_[i].bytes;
+    plan_.budget.bytes = bytes;
+    return taken;
+  }
+
+  size_t ReferenceModel() const {
+    for (size_t m = 0; m < merge_.models.size(); ++m) {
+      if (plan_.reference_model[m]) return m;
+    }
+    return 0;
+  }
+
+  void Take(const AccessStep& step) {
+    TensorMask& mask = plan_.masks[step.tensor];
+    const std::vector<uint16_t> sources = step.sources;
+    for (const size_t s : sources) {
+      mask.Set(s, step.block, HolderOf(step, s));
+    }
+  }
+
+  // Among the sources of a step, the first with the same stored bytes holds the block for all of them.
+  size_t HolderOf(const AccessStep& step, size_t source) const {
+    const TensorBlocks& kept = blocks_[step.tensor];
+    const size_t blocks = plan_.masks[step.tensor].blocks();
+    if (!kept.known[source]) return source;
+    const auto& sources = merge_.tensors[step.tensor].sources;
+    size_t holder = source;
+    for (const size_t s : step.sources) {
+      const bool same = kept.known[s] &&
+                        kept.digests[s * blocks + step.block] == kept.digests[source * blocks + step.block] &&
+                        EntryOf(merge_, sources[s]).dtype == EntryOf(merge_, sources[source]).dtype;
+      if (same) holder = std::min(holder, s);
+    }
+    return holder;
+  }
+
+  void LeaveOut(const AccessStep& step) {
+    if (!merge_.tensors[step.tensor].merged) return;
+    const size_t blocks = plan_.masks[step.tensor].blocks();
+    const auto energy = std::lower_bound(energies_.begin(), energies_.end(), step.tensor,
+                                         [](const auto& entry, size_t t) { return entry.first < t; });
+    for (const size_t s : step.sources)
+      plan_.budget.sources[step.tensor][s].error += energy->second[s * blocks + step.block];
+  }
+
+  Result<void> Predict(size_t taken) {
+    BudgetOutcome& out = plan_.budget;
+    out.predicted = {};
+    out.certificate = {};
+    const bool sampled = evidence_.strength() == Strength::kSampled;
+    if (out.complete) {
+      out.predicted = {0.0, 0.0};
+    } else if (!sampled && all_exact_ && evidence_.strength() == Strength::kFull) {
+      const double error = MP_TRY(PredictedError(taken));
+      if (update_energy_ > 0) out.predicted.of_update = std::sqrt(error / update_energy_);
+      const double weights = weight_energy_ + update_energy_;
+      if (weights > 0) out.predicted.of_weights = std::sqrt(error / weights);
+    } else if (taken == 0 && merge_.method->domain == Domain::kDeltas) {
+      out.predicted.of_update = 1.0;  // the base itself
+    }
+    if (merge_.method->additive && (out.complete || (all_exact_ && evidence_.strength() == Strength::kFull)))
+      out.certificate = out.complete ? Certificate{} : Certify();
+    return {};
+  }
+
+  Result<double> PredictedError(size_t taken) {
+    double error = 0, update = 0;
+    if (budget_.policy == Policy::kGram) {
+      for (size_t i = steps_.size(); i-- > taken;)
+        error += steps_[i].gain;
+      return error;
+    }
+    // Other policies order by other things; their error has the same form.
+    for (size_t t = 0; t < merge_.tensors.size(); ++t) {
+      if (!HasExperts(t) || !merge_.tensors[t].merged) continue;
+      const TensorEvidence evidence = MP_TRY(evidence_.Of(t));
+      const TensorErrors errors(plan_, t, evidence, /*gram=*/true);
+      for (size_t b = 0; b < errors.blocks(); ++b) {
+        const BlockError block = errors.Block(b);
+        std::vector<bool> left_out;
+        for (const ReadUnit& unit : block.units)
+          left_out.push_back(plan_.masks[t].From(unit.sources[0], b) == TensorMask::kOmitted);
+        error += block.Of(left_out);
+        update += block.OfAll();
+      }
+    }
+    update_energy_ = update;
+    return error;
+  }
+
+  Certificate Certify() const {
+    CertificateSum sum(merge_);
+    for (const auto& [t, coefficients] : coefficients_) {
+      if (!merge_.tensors[t].merged) continue;
+      const TensorMask& mask = plan_.masks[t];
+      const TensorBlocks& kept = blocks_[t];
+      for (size_t b = 0; b < mask.blocks(); ++b) {
+        CertificateBlock block{.tensor = t,
+                               .elements = std::min(mask.block_elements(),
+                                                    plan_.tensors[t].elements - b * mask.block_elements()),
+                               .base_energy = kept.base_energy[b]};
+        for (size_t s = 1; s < coefficients.size(); ++s) {
+          const double norm = std::fabs(coefficients[s]) * std::sqrt(kept.energy[s * mask.blocks() + b]);
+          block.all_norms += norm;
+          if (mask.From(s, b) == TensorMask::kOmitted) block.omitted_norms += norm;
+        }
+        sum.Add(block, coefficients);
+      }
+    }
+    return sum.Value();
+  }
+
+  // Masks that read everything are dropped, costs are added up, and what will be read is told beforehand.
+  void Settle() {
+    plan_.costs.expert_read_bytes = FixedBytes();
+    plan_.expected.assign(merge_.tensors.size(), {});
+    for (size_t t = 0; t < merge_.tensors.size(); ++t) {
+      TensorMask& mask = plan_.masks[t];
+      if (mask.reads_all()) continue;
+      bool whole = true;
+      for (size_t s = 1; s < mask.sources(); ++s) {
+        SourceOutcome& outcome = plan_.budget.sources[t][s];
+        for (size_t b = 0; b < mask.blocks(); ++b) {
+          whole = whole && mask.Reads(s, b);
+          if (mask.Reads(s, b) && MayOmit(plan_, t, s))
+            outcome.read_bytes += SourceBlockBytes(plan_, t, s, b) * plan_.tensors[t].passes();
+        }
+        plan_.costs.expert_read_bytes += outcome.read_bytes;
+        plan_.budget.lossless_bytes += outcome.lossless_bytes;
+      }
+      Expect(t);
+      if (whole) mask = {};
+    }
+    const uint64_t with_check = plan_.costs.expert_read_bytes + plan_.pair_check_bytes;
+    plan_.checks_pairs = plan_.budget.complete && with_check <= plan_.budget.bytes.value_or(with_check);
+    if (plan_.checks_pairs) plan_.costs.expert_read_bytes = with_check;
+  }
+
+  void Expect(size_t t) {
+    const TensorBlocks& kept = blocks_[t];
+    const TensorMask& mask = plan_.masks[t];
+    for (size_t s = 0; s < mask.sources(); ++s) {
+      const auto digests = std::span(kept.digests).subspan(s * mask.blocks(), mask.blocks());
+      plan_.expected[t].push_back(kept.known[s] ? MaskedDigest(digests, mask, s) : "");
+    }
+  }
+
+  Plan& plan_;
+  const ResolvedMerge& merge_;
+  const Budget& budget_;
+  Evidence& evidence_;
+  AccessOrder order_;
+  std::vector<AccessStep> steps_;
+  std::vector<TensorBlocks> blocks_;
+  std::vector<std::pair<size_t, std::vector<double>>> coefficients_;  // by tensor
+  std::vector<std::pair<size_t, std::vector<double>>>
+      energies_;  // by tensor: [sources, blocks], weighed, trimmed
+  bool all_exact_ = true;
+  double weight_energy_ = 0;
+  double update_energy_ = 0;
+};
+
+}  // namespace
+
+Result<void> ChooseReads(Plan& plan, const Budget& budget, Evidence& evidence) {
+  if (budget.kind == Budget::Kind::kDeviation && budget.policy != Policy::kGram)
+    return Fail(Code::kUsage, "--max-deviation goes with --policy gram alone, whose error it predicts");
+  return Chooser(plan, budget, evidence).Run();
+}
+
+uint64_t SampleLimit(const Plan& draft, const Budget& budget) {
+  const uint64_t full = draft.costs.full_expert_bytes;
+  return std::min(full / 100, budget.Bytes(full).value_or(0) / 10);
+}
+
+bool WantsSamples(const Plan& draft, const Budget& budget, const Evidence& evidence) {
+  const auto bytes = budget.Bytes(draft.costs.full_expert_bytes);
+  const bool looks = budget.policy != Policy::kUniform && budget.policy != Policy::kRandom;
+  return bytes && *bytes < draft.costs.full_expert_bytes && looks && evidence.strength() != Strength::kFull &&
+         SampleLimit(draft, budget) > 0;
+}
+
+}  // namespace mergepipe
