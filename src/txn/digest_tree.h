@@ -27,6 +27,9 @@ class DigestTree {
     }
   }
 
+  /// Takes the digest of one leaf.
+  void Put(uint64_t leaf, const Digest128& digest) { leaves_[leaf] = digest; }
+
   std::vector<Digest128> Chunks() const {
     std::vector<Digest128> chunks;
     for (size_t i = 0; i < leaves_.size(); i += kLeavesPerChunk) {
@@ -36,7 +39,8 @@ class DigestTree {
     return chunks;
   }
 
-  std::string Root() const { return Hex(DigestOf(std::span<const Digest128>(Chunks()))); }
+  Digest128 RootDigest() const { return DigestOf(std::span<const Digest128>(Chunks())); }
+  std::string Root() const { return Hex(RootDigest()); }
 
  private:
   std::vector<Digest128> leaves_;
