@@ -26,7 +26,8 @@ std::string Footer(const Command& command) {
 struct Parsed {
   const Command* command = nullptr;
   CLI::App* app = nullptr;
-  std::map<std::string, std::vector<std::string>> positionals;
+  std::map<std::string, std::string> positionals;
+  std::map<std::string, std::vector<std::string>> lists;  // positionals that take all words
   std::map<std::string, std::vector<std::string>> values;
   std::map<std::string, bool> switches;
 };
@@ -50,10 +51,11 @@ void AddCommand(CLI::App& app, const Command& command, Parsed& parsed) {
   parsed.command = &command;
   parsed.app = app.add_subcommand(command.name, command.summary);
   for (const PositionalSpec& positional : command.positionals) {
-    CLI::Option* option =
-        parsed.app->add_option(positional.name, parsed.positionals[positional.name], positional.help);
+    const std::string& name = positional.name;
+    CLI::Option* option = positional.repeated
+                              ? parsed.app->add_option(name, parsed.lists[name], positional.help)
+                              : parsed.app->add_option(name, parsed.positionals[name], positional.help);
     option->type_name("")->required(positional.required);
-    if (!positional.repeated) option->expected(1);
   }
   for (const FlagSpec& flag : command.flags)
     AddFlag(flag, parsed);
@@ -65,8 +67,11 @@ Arguments ArgumentsOf(const Parsed& parsed) {
   for (const auto& [name, values] : parsed.values) {
     if (!values.empty()) arguments.values[name] = values;
   }
-  for (const auto& [name, words] : parsed.positionals) {
-    if (!words.empty() && !words.front().empty()) arguments.values[name] = words;
+  for (const auto& [name, word] : parsed.positionals) {
+    if (!word.empty()) arguments.values[name] = {word};
+  }
+  for (const auto& [name, words] : parsed.lists) {
+    if (!words.empty()) arguments.values[name] = words;
   }
   for (const auto& [name, set] : parsed.switches) {
     if (set) arguments.values[name] = {"1"};
