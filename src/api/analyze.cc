@@ -135,8 +135,25 @@ class AnalysisRun {
     const auto stored = expert.stored.find(entry.name);
     const bool compared = IsComparable(entry, base_.checkpoint->Find(entry.name));
     const bool known = stored != expert.stored.end() && (stored->second.has_columns || !compared);
-    expert.report.reused_tensors += known ? 1 : 0;
-    if (!known) wishes[entry.name].experts.push_back({.expert = number, .kept = {}});
+    std::vector<uint64_t> kept;
+    if (compared) kept = MissingThresholds(entry.elements, known ? &stored->second : nullptr);
+    const bool complete = known && kept.empty();
+    expert.report.reused_tensors += complete ? 1 : 0;
+    if (!complete) wishes[entry.name].experts.push_back({.expert = number, .kept = std::move(kept)});
+  }
+
+  // The counts that the densities mean for a tensor, less those whose thresholds are stored.
+  std::vector<uint64_t> MissingThresholds(uint64_t elements, const StoredFinding* stored) const {
+    std::set<uint64_t> kept;
+    if (stored != nullptr && !stored->is_finite) return {};
+    for (const double density : request_.densities) {
+      const KeepRule rule =
+          KeepLargest({.elements = elements, .base_input = {}, .random_streams = {}}, density);
+      if (rule.kind == KeepRule::Kind::kLargest && rule.count < elements) kept.insert(rule.count);
+    }
+    for (const uint64_t known : stored != nullptr ? stored->kept : std::vector<uint64_t>{})
+      kept.erase(known);
+    return {kept.begin(), kept.end()};
   }
 
   Result<void> Scan() {

@@ -37,7 +37,8 @@ struct Finding {
 /// What the catalog has of one tensor of a checkpoint already.
 struct StoredFinding {
   TensorContent content;
-  bool has_columns = false;
+  bool has_columns = false;    ///< there are columns, or it is known that there can be none
+  bool is_finite = false;      ///< there are columns
   std::vector<uint64_t> kept;  ///< counts of the thresholds
 };
 

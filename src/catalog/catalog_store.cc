@@ -82,12 +82,14 @@ Result<std::map<std::string, StoredFinding>> CatalogFile::Stored(const std::stri
     const auto of_base = MP_TRY(Part(base_id, name));
     StoredFinding finding{.content = content, .kept = {}};
     if (base.empty()) {
-      finding.has_columns = MP_TRY(HasRow("SELECT 1 FROM base_columns WHERE tensor = ? AND block_bytes = ?",
-                                          {own->id, Signed(block_bytes)}));
+      const std::string sql = "SELECT 1 FROM base_columns WHERE tensor = ? AND block_bytes = ?";
+      finding.has_columns = MP_TRY(HasRow(sql, {own->id, Signed(block_bytes)}));
+      finding.is_finite = MP_TRY(HasRow(sql + " AND energy IS NOT NULL", {own->id, Signed(block_bytes)}));
     } else if (of_base) {
-      finding.has_columns =
-          MP_TRY(HasRow("SELECT 1 FROM delta_columns WHERE expert = ? AND base = ? AND block_bytes = ?",
-                        {own->id, of_base->id, Signed(block_bytes)}));
+      const std::string sql = "SELECT 1 FROM delta_columns WHERE expert = ? AND base = ? AND block_bytes = ?";
+      const std::vector<int64_t> key = {own->id, of_base->id, Signed(block_bytes)};
+      finding.has_columns = MP_TRY(HasRow(sql, key));
+      finding.is_finite = MP_TRY(HasRow(sql + " AND energy IS NOT NULL", key));
       finding.kept = MP_TRY(KeptCounts(own->id, of_base->id));
     }
     stored[name] = std::move(finding);
@@ -174,11 +176,13 @@ Result<void> CatalogFile::StoreDeltaColumns(int64_t expert, const StoredTensor& 
 Result<void> CatalogFile::StoreThresholds(int64_t expert, const StoredTensor& base, const Finding& finding) {
   if (!finding.knowledge) return {};
   for (const ExactThreshold& t : finding.knowledge->thresholds) {
-    MP_TRY(Change("INSERT OR REPLACE INTO threshold (expert, base, kept, seal, key, equal_total, equal_kept, cut_index, "
-                  "l1_whole, l1_kept) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                  expert, base.id, Signed(t.kept), SealOf(finding.content.digest, base.content.digest, t),
-                  int64_t{t.threshold.key}, Signed(t.threshold.equal_total), Signed(t.threshold.equal_kept),
-                  Signed(t.threshold.cut_index.value_or(0)), t.l1_whole, t.l1_kept));
+    MP_TRY(
+        Change("INSERT OR REPLACE INTO threshold (expert, base, kept, seal, key, equal_total, equal_kept, "
+               "cut_index, "
+               "l1_whole, l1_kept) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+               expert, base.id, Signed(t.kept), SealOf(finding.content.digest, base.content.digest, t),
+               int64_t{t.threshold.key}, Signed(t.threshold.equal_total), Signed(t.threshold.equal_kept),
+               Signed(t.threshold.cut_index.value_or(0)), t.l1_whole, t.l1_kept));
   }
   return {};
 }

@@ -119,7 +119,6 @@ Result<std::unique_ptr<Database>> Database::Open(const std::string& path, Databa
     return Fail(Code::kTransient, Format("{}: memory ran out while the catalog was opened", path));
   if (code != SQLITE_OK) return database->Refusal(code);
   sqlite3_busy_timeout(handle, kBusyMilliseconds);
-  sqlite3_limit(handle, SQLITE_LIMIT_ATTACHED, 0);
   return database;
 }
 

@@ -144,8 +144,8 @@ void TensorAnalysis::Part::Finish() {
     analysis_.shared_[s].l1.Merge(l1_[s]);
 }
 
-void TensorAnalysis::AddThreshold(size_t stream, const ExactThreshold& threshold) {
-  shared_[stream].knowledge.thresholds.push_back(threshold);
+void TensorAnalysis::AddThresholds(size_t stream, std::vector<ExactThreshold> thresholds) {
+  shared_[stream].knowledge.thresholds = std::move(thresholds);
 }
 
 std::vector<Finding> TensorAnalysis::Findings() {

@@ -82,8 +82,8 @@ class TensorAnalysis {
 
   const AnalysedTensor& tensor() const { return tensor_; }
   const Magnitudes<uint64_t>& magnitudes(size_t stream) const { return *shared_[stream].magnitudes; }
-  /// Adds a threshold of a stream's deltas.
-  void AddThreshold(size_t stream, const ExactThreshold& threshold);
+  /// Adds thresholds of a stream's deltas.
+  void AddThresholds(size_t stream, std::vector<ExactThreshold> thresholds);
   bool finite(size_t stream) const { return shared_[stream].finite && shared_[0].finite; }
 
   /// All that was found, when every part is finished.

@@ -31,6 +31,8 @@ class MagnitudeSelection {
   /// Counts a run of the delta into the scratch.
   template <typename T>
   void Count(Scratch& scratch, const T* delta, size_t n, const kernels::Loops<T>& loops) const;
+  /// What round 0 counts of a delta that is not small, when somebody has it already.
+  void TakeHigh(const std::vector<uint64_t>& counts, const std::vector<uint64_t>& low_sums);
   /// Takes what Count gathered and clears the scratch. Not safe for concurrent use.
   void Merge(Scratch& scratch);
   /// Ends a round.
