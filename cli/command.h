@@ -32,6 +32,7 @@ struct PositionalSpec {
   std::string name;
   std::string help;
   bool required = true;
+  bool repeated = false;  ///< takes all words that follow
 };
 
 /// One command: help, parsing and (later) completion all come from this record.
@@ -53,6 +54,8 @@ const Command& DiffCommand();
 const Command& VerifyCommand();
 const Command& ReplayCommand();
 const Command& MethodsCommand();
+const Command& AnalyzeCommand();
+const Command& CatalogCommand();
 
 /// True when the words of a command line ask for JSON, whether or not the rest of them make sense.
 bool AsksForJson(int argc, char** argv);

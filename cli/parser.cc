@@ -27,6 +27,7 @@ struct Parsed {
   const Command* command = nullptr;
   CLI::App* app = nullptr;
   std::map<std::string, std::string> positionals;
+  std::map<std::string, std::vector<std::string>> lists;  // positionals that take all words
   std::map<std::string, std::vector<std::string>> values;
   std::map<std::string, bool> switches;
 };
@@ -50,8 +51,10 @@ void AddCommand(CLI::App& app, const Command& command, Parsed& parsed) {
   parsed.command = &command;
   parsed.app = app.add_subcommand(command.name, command.summary);
   for (const PositionalSpec& positional : command.positionals) {
-    CLI::Option* option =
-        parsed.app->add_option(positional.name, parsed.positionals[positional.name], positional.help);
+    const std::string& name = positional.name;
+    CLI::Option* option = positional.repeated
+                              ? parsed.app->add_option(name, parsed.lists[name], positional.help)
+                              : parsed.app->add_option(name, parsed.positionals[name], positional.help);
     option->type_name("")->required(positional.required);
   }
   for (const FlagSpec& flag : command.flags)
@@ -66,6 +69,9 @@ Arguments ArgumentsOf(const Parsed& parsed) {
   }
   for (const auto& [name, word] : parsed.positionals) {
     if (!word.empty()) arguments.values[name] = {word};
+  }
+  for (const auto& [name, words] : parsed.lists) {
+    if (!words.empty()) arguments.values[name] = words;
   }
   for (const auto& [name, set] : parsed.switches) {
     if (set) arguments.values[name] = {"1"};

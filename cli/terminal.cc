@@ -107,6 +107,13 @@ std::vector<FlagSpec> CommonFlags() {
       {.name = "--quiet", .value = "", .help = "print nothing but errors and warnings", .environment = ""}};
 }
 
+FlagSpec CatalogFlag() {
+  return {.name = "--catalog",
+          .value = "FILE",
+          .help = "where the catalog lies; default $XDG_CACHE_HOME/mergepipe/catalog.db",
+          .environment = "MERGEPIPE_CATALOG"};
+}
+
 Result<RunOptions> RunOptionsOf(const Arguments& arguments) {
   RunOptions options;
   if (arguments.Has("--threads")) {

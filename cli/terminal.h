@@ -19,6 +19,8 @@ int Report(const mergepipe::Report& report, const Arguments& arguments);
 
 /// The flags that every long command has: --threads, --memory, --json, --quiet.
 std::vector<FlagSpec> CommonFlags();
+/// --catalog.
+FlagSpec CatalogFlag();
 /// Fills threads, memory, progress and stop flag from them. Fails with kUsage.
 Result<RunOptions> RunOptionsOf(const Arguments& arguments);
 

@@ -106,6 +106,32 @@ Result<VerifyOutcome> Verify(const std::string& output, const RunOptions& option
 /// and run of the request are used. Fails with kInvalidInput, naming it, when an input has changed.
 Result<Report> Replay(const std::string& manifest_folder, const MergeRequest& request);
 
+/// What to analyse. `catalog` "" is the default: $XDG_CACHE_HOME/mergepipe/catalog.db.
+struct AnalyzeRequest {
+  std::string base;
+  std::vector<std::string> experts;
+  std::vector<double> densities;    ///< whose exact thresholds are wanted; 1 and more, 0 and less need none
+  uint64_t block_bytes = 1u << 20;  ///< as in MergeRequest
+  std::string catalog;
+  bool force = false;  ///< read again what is known already
+  RunOptions run;
+};
+
+/// Fills the catalog: reads base and experts once, whatever is not known yet, and stores statistics of each
+/// block. What was stored before an interruption is not read again. Fails with kUsage, kInvalidInput (an
+/// input, or a catalog that is damaged, of a newer version or not writable), kIo, kDiskFull, kTransient or
+/// kInterrupted.
+Result<Report> Analyze(const AnalyzeRequest& request);
+
+/// The checkpoints that the catalog knows. Fails with kInvalidInput where there is no catalog.
+Result<Report> CatalogList(const std::string& catalog);
+/// What it knows of one: a path, or digits that its content begins with.
+Result<Report> CatalogShow(const std::string& model, const std::string& catalog);
+/// Removes one.
+Result<Report> CatalogForget(const std::string& model, const std::string& catalog);
+/// Removes those that lie at none of their paths any longer.
+Result<Report> CatalogGc(const std::string& catalog);
+
 /// Reads a byte count ("256MiB", "1.5 GB", "4096"). Fails with kUsage.
 Result<uint64_t> ParseByteCount(const std::string& text);
 

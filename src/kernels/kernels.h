@@ -50,6 +50,14 @@ struct Loops {
   bool (*all_finite)(const T* x, size_t n);
   /// The same for stored values.
   bool (*all_stored_finite)(DType dtype, const void* stored, size_t n);
+  /// The largest magnitude key; that of a NaN is above that of infinity.
+  uint32_t (*max_key)(const T* x, size_t n);
+  /// Number of elements other than 0.
+  size_t (*count_nonzero)(const T* x, size_t n);
+  /// Adds a run that begins with row `first_row` of its tensor to a random projection on kSketchBuckets
+  /// buckets. A row is kSketchBuckets elements, counted from the tensor's first; with h = splitmix64(row) its
+  /// element j goes with sign kSketchSigns[(h & 4095) + j] to the bucket (j + 16 * ((h >> 12) & 7)) mod 128.
+  void (*add_sketch)(const T* x, size_t n, uint64_t first_row, T* sums);
   /// Sum of |x[i]| in float64 over 16 fixed lanes.
   double (*sum_abs)(const T* x, size_t n);
   /// Sum of x[i] * y[i] in float64 over 16 fixed lanes.
@@ -70,6 +78,8 @@ struct Kernels {
   const char* target;  ///< "scalar", "sse4", "avx2", "avx512"
   Loops<float> f32;
   Loops<double> f64;
+  /// products[i * count + j] = the inner product of quantised sketches i and j, each kSketchBuckets long.
+  void (*multiply_sketches)(const int8_t* const* sketches, size_t count, int32_t* products);
 
   template <typename T>
   const Loops<T>& Of() const;
@@ -86,6 +96,8 @@ inline const Loops<double>& Kernels::Of<double>() const {
 inline constexpr size_t kHighBuckets = 65536;
 inline constexpr size_t kLowBuckets = 32768;
 inline constexpr unsigned kLowBits = 15;
+/// Buckets of the random projection.
+inline constexpr size_t kSketchBuckets = 128;
 
 /// Names of the targets that run on this processor, slowest first.
 std::vector<std::string> RunnableTargets();

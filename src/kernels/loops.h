@@ -407,6 +407,111 @@ size_t CountEqual(const T* __restrict delta, size_t n, uint32_t key) {
 }
 
 template <typename T>
+uint32_t MaxKey(const T* __restrict x, size_t n) {
+  uint32_t largest = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const uint32_t key = KeyOf(x[i]);
+    largest = key > largest ? key : largest;
+  }
+  return largest;
+}
+
+template <typename T>
+size_t CountNonzero(const T* __restrict x, size_t n) {
+  uint32_t count = 0;
+  for (size_t i = 0; i < n; ++i)
+    count += x[i] != T{0} ? 1u : 0u;
+  return count;
+}
+
+// --- random projections
+// --------------------------------------------------------------------------------------
+
+inline constexpr size_t kSignRuns = 4096;   // where a row's signs may begin
+inline constexpr size_t kSketchLanes = 16;  // what moves together when buckets are rotated
+inline constexpr size_t kSketchGroups = kSketchBuckets / kSketchLanes;
+
+struct SketchSigns {
+  float values[kSignRuns + kSketchBuckets];
+};
+
+constexpr SketchSigns MakeSketchSigns() {
+  SketchSigns signs{};
+  for (size_t i = 0; i < kSignRuns + kSketchBuckets; ++i) {
+    uint64_t z = (i / 64 + 1) * 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    z = z ^ (z >> 31);
+    signs.values[i] = ((z >> (i % 64)) & 1u) != 0 ? 1.0f : -1.0f;
+  }
+  return signs;
+}
+
+alignas(64) inline constexpr SketchSigns kSketchSigns = MakeSketchSigns();
+
+template <typename T>
+inline void AddSketchGroup(const float* __restrict signs, const T* __restrict x, T* __restrict sums) {
+  for (size_t k = 0; k < kSketchLanes; ++k) {
+    const T signed_value = static_cast<T>(signs[k]) * x[k];
+    sums[k] += signed_value;
+  }
+}
+
+template <typename T>
+void AddSketch(const T* __restrict x, size_t n, uint64_t first_row, T* __restrict sums) {
+  for (size_t at = 0; at < n; at += kSketchBuckets) {
+    const uint64_t h = Mix(first_row + at / kSketchBuckets + 0x9e3779b97f4a7c15u);
+    const float* signs = kSketchSigns.values + (h & (kSignRuns - 1));
+    const size_t turn = (h >> 12) & (kSketchGroups - 1);
+    const size_t count = n - at < kSketchBuckets ? n - at : kSketchBuckets;
+    const size_t whole = count / kSketchLanes;
+    for (size_t g = 0; g < whole; ++g) {
+      T* group = sums + ((g + turn) & (kSketchGroups - 1)) * kSketchLanes;
+      AddSketchGroup(signs + g * kSketchLanes, x + at + g * kSketchLanes, group);
+    }
+    for (size_t j = whole * kSketchLanes; j < count; ++j) {
+      const T signed_value = static_cast<T>(signs[j]) * x[at + j];
+      sums[(j + turn * kSketchLanes) & (kSketchBuckets - 1)] += signed_value;
+    }
+  }
+}
+
+// Products of 8-bit numbers are multiplied fastest as pairs of 16-bit ones.
+inline void WidenSketches(const int8_t* const* sketches, size_t count, int16_t* __restrict wide) {
+  for (size_t i = 0; i < count; ++i) {
+    for (size_t k = 0; k < kSketchBuckets; ++k)
+      wide[i * kSketchBuckets + k] = sketches[i][k];
+  }
+}
+
+inline int32_t SketchProduct(const int16_t* __restrict a, const int16_t* __restrict b) {
+  int32_t sum = 0;
+  for (size_t k = 0; k < kSketchBuckets; ++k)
+    sum += a[k] * b[k];
+  return sum;
+}
+
+inline void MultiplySketches(const int8_t* const* sketches, size_t count, int32_t* products) {
+  constexpr size_t kRun = 16;
+  int16_t left[kRun * kSketchBuckets], right[kRun * kSketchBuckets];
+  for (size_t i = 0; i < count; i += kRun) {
+    const size_t rows = count - i < kRun ? count - i : kRun;
+    WidenSketches(sketches + i, rows, left);
+    for (size_t j = i; j < count; j += kRun) {
+      const size_t columns = count - j < kRun ? count - j : kRun;
+      WidenSketches(sketches + j, columns, right);
+      for (size_t a = 0; a < rows; ++a) {
+        for (size_t b = 0; b < columns; ++b) {
+          const int32_t product = SketchProduct(left + a * kSketchBuckets, right + b * kSketchBuckets);
+          products[(i + a) * count + j + b] = product;
+          products[(j + b) * count + i + a] = product;
+        }
+      }
+    }
+  }
+}
+
+template <typename T>
 constexpr Loops<T> MakeLoops() {
   return {.widen = Widen<T>,
           .narrow = Narrow<T>,
@@ -423,6 +528,9 @@ constexpr Loops<T> MakeLoops() {
           .keep_random = KeepRandom<T>,
           .all_finite = AllFinite<T>,
           .all_stored_finite = AllStoredFinite,
+          .max_key = MaxKey<T>,
+          .count_nonzero = CountNonzero<T>,
+          .add_sketch = AddSketch<T>,
           .sum_abs = SumAbs<T>,
           .dot = Dot<T>,
           .count_high = CountHigh<T>,

@@ -4,7 +4,7 @@
 namespace mergepipe::kernels {
 
 extern const Kernels kAvx2Kernels;
-const Kernels kAvx2Kernels = {"avx2", MakeLoops<float>(), MakeLoops<double>()};
+const Kernels kAvx2Kernels = {"avx2", MakeLoops<float>(), MakeLoops<double>(), MultiplySketches};
 
 }  // namespace mergepipe::kernels
 #endif

@@ -4,7 +4,7 @@
 namespace mergepipe::kernels {
 
 extern const Kernels kAvx512Kernels;
-const Kernels kAvx512Kernels = {"avx512", MakeLoops<float>(), MakeLoops<double>()};
+const Kernels kAvx512Kernels = {"avx512", MakeLoops<float>(), MakeLoops<double>(), MultiplySketches};
 
 }  // namespace mergepipe::kernels
 #endif

@@ -3,6 +3,6 @@
 namespace mergepipe::kernels {
 
 extern const Kernels kScalarKernels;
-const Kernels kScalarKernels = {"scalar", MakeLoops<float>(), MakeLoops<double>()};
+const Kernels kScalarKernels = {"scalar", MakeLoops<float>(), MakeLoops<double>(), MultiplySketches};
 
 }  // namespace mergepipe::kernels

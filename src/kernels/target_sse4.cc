@@ -4,7 +4,7 @@
 namespace mergepipe::kernels {
 
 extern const Kernels kSse4Kernels;
-const Kernels kSse4Kernels = {"sse4", MakeLoops<float>(), MakeLoops<double>()};
+const Kernels kSse4Kernels = {"sse4", MakeLoops<float>(), MakeLoops<double>(), MultiplySketches};
 
 }  // namespace mergepipe::kernels
 #endif

@@ -87,6 +87,12 @@ void MagnitudeSelection::Merge(Scratch& scratch) {
   MoveCounts(scratch.low_sums, low_sums_);
 }
 
+void MagnitudeSelection::TakeHigh(const std::vector<uint64_t>& counts,
+                                  const std::vector<uint64_t>& low_sums) {
+  counts_ = counts;
+  if (l1_) low_sums_ = low_sums;
+}
+
 void MagnitudeSelection::FinishRound() {
   if (IsSmall(elements_)) {
     FinishSmall();

@@ -33,6 +33,8 @@ class MagnitudeSelection {
   void Count(Scratch& scratch, const T* delta, size_t n, const kernels::Loops<T>& loops) const;
   /// The same for n zeros.
   void CountZeros(Scratch& scratch, uint64_t n) const;
+  /// What round 0 counts of a delta that is not small, when somebody has it already.
+  void TakeHigh(const std::vector<uint64_t>& counts, const std::vector<uint64_t>& low_sums);
   /// Takes what Count gathered and clears the scratch. Not safe for concurrent use.
   void Merge(Scratch& scratch);
   /// Ends a round.

@@ -27,6 +27,9 @@ class DigestTree {
     }
   }
 
+  /// Takes the digest of one leaf.
+  void Put(uint64_t leaf, const Digest128& digest) { leaves_[leaf] = digest; }
+
   /// Copies the digests of leaves that are known to have the same bytes in another tree.
   void Share(const DigestTree& other, uint64_t first, uint64_t count) {
     for (uint64_t leaf = first; leaf < std::min<uint64_t>(first + count, leaves_.size()); ++leaf)
@@ -42,7 +45,8 @@ class DigestTree {
     return chunks;
   }
 
-  std::string Root() const { return Hex(DigestOf(std::span<const Digest128>(Chunks()))); }
+  Digest128 RootDigest() const { return DigestOf(std::span<const Digest128>(Chunks())); }
+  std::string Root() const { return Hex(RootDigest()); }
 
  private:
   std::vector<Digest128> leaves_;
