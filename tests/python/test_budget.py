@@ -2,6 +2,7 @@
 test_budget_planner."""
 
 import os
+from fractions import Fraction
 
 import pytest
 
@@ -18,7 +19,7 @@ SHARES = (0, 0.1, 1, 2, 5, 10, 25, 50, 75, 90, 99, 99.9, 100)
 
 def spelled(dice, whole, share):
     """A budget as people write it, and the bytes that it allows."""
-    limit = int(whole * share / 100)
+    limit = int(whole * Fraction(str(share)) / 100)
     way = dice.pick("share", "bytes", "KiB")
     if way == "KiB":
         return f"{limit >> 10}KiB", limit >> 10 << 10
