@@ -40,9 +40,17 @@ def test_any_merge_stays_within_any_budget(seed, mp):
     for share in dice.random.choice(SHARES, 3, replace=False):
         budget, limit = spelled(dice, whole, share)
         flags = ("--budget", budget, "--policy", dice.pick(*POLICIES), "--threads", dice.pick(1, 2, 3))
+        if method == "passthrough" and no_stand_in(mp, recipe, *flags):
+            continue
         told, out = budgets.merge_to(mp, recipe, *flags)
         assert budgets.ledger_faults(told, limit) == [], flags
         mp.ok("verify", out)
+
+
+def no_stand_in(mp, recipe, *flags):
+    """Layers that are passed through from elsewhere have no base to stand in for them; a budget without room for them is refused."""
+    run = mp.run("merge", mp.recipe(recipe), mp.fresh("out"), *BLOCKS, *flags)
+    return run.status == 2 and "can not be left out" in run.err
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -140,7 +148,8 @@ def test_the_kernel_fetches_no_more_than_the_ledger_says(block, method, known, m
     for budget in ("5%", "30%"):
         told, fetched = budgets.merge_cold(mp, recipe, "--budget", budget, *flags)
         io = told["io"]
-        allowed = io["expert_read_bytes"] + io["alignment_bytes"] + (1 << 20)
+        ends = 4096 * (1 + io["expert_read_bytes"] // (16 << 10 if block == "16KiB" else 1 << 20))
+        allowed = io["expert_read_bytes"] + io["alignment_bytes"] + ends + (1 << 20)
         assert 0 < io["expert_read_bytes"] and fetched - floor <= allowed, f"{budget}: {io}, the kernel fetched {fetched - floor}"
 
 
@@ -186,7 +195,7 @@ def test_an_unknown_policy_is_refused_with_those_there_are(mp):
 def test_a_budget_and_a_target_at_once_are_refused(flag, mp):
     """Which of them would count?"""
     family = families.make(mp.root)
-    mp.refuse(families.smallest("task_arithmetic", family), "--budget", flag, flags=["--budget", "10%", flag, "0.3"])
+    mp.refuse(families.smallest("task_arithmetic", family), "--budget", "--max-deviation", flags=["--budget", "10%", flag, "0.3"])
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------
