@@ -30,10 +30,10 @@ class Family:
     def files(self):
         return [model / "model.safetensors" for model in self.models]
 
-    def recipe(self, method):
-        """One recipe for mergepipe and mergekit, in the form that most recipes have."""
+    def recipe(self, method, experts=None):
+        """One recipe for mergepipe and mergekit, in the form that most recipes have; of the first `experts`, or all."""
         lines = [f"merge_method: {method}", f"base_model: {self.models[0]}", "dtype: bfloat16", "models:"]
-        for expert in self.models[1:]:
+        for expert in self.models[1:][:experts]:
             density = f", density: {DENSITY}" if method == "ties" else ""
             lines += [f"  - model: {expert}", f"    parameters: {{weight: {WEIGHT}{density}}}"]
         return "\n".join(lines) + "\n"

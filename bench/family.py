@@ -1,8 +1,9 @@
-"""Generates a Llama-shaped family of checkpoints: family.py FOLDER large|small EXPERTS
+"""Generates a Llama-shaped family of checkpoints: family.py FOLDER large|small|tiny EXPERTS [uneven]
 
 FOLDER/base and FOLDER/expert-1 ... are complete folders (config.json, model.safetensors, bfloat16). An expert is
 the base plus normal noise of 5e-4, rounded to bfloat16, beside weights of 0.02; every value follows from
-the seed. Nothing is held in memory but a pool of normal numbers and one chunk.
+the seed. With `uneven` the noise of each MiB of a tensor has a size of its own: 5e-4 times one log-normal factor for
+the tensor and one for the MiB. Nothing is held in memory but a pool of normal numbers and one chunk.
 """
 import json
 import math
@@ -14,12 +15,15 @@ import torch
 SEED = 20260529
 WEIGHT_SIZE = 0.02
 UPDATE_SIZE = 5e-4
+UNEVEN_TENSORS, UNEVEN_BLOCKS = 0.5, 0.8  # standard deviations of the logarithms
 CHUNK = 1 << 18
+BLOCK = 1 << 19  # elements of a MiB
 POOL = 1 << 24
 
-SHAPES = {  # 1.00 GiB and 64 MiB of bfloat16
+SHAPES = {  # 1.00 GiB, 64 MiB and 7 MiB of bfloat16
     "large": dict(vocab=32768, hidden=2048, mlp=5760, layers=9, heads=32, kv_heads=4),
     "small": dict(vocab=8192, hidden=512, mlp=1408, layers=9, heads=8, kv_heads=2),
+    "tiny": dict(vocab=4096, hidden=256, mlp=704, layers=2, heads=8, kv_heads=2),
 }
 
 
@@ -85,9 +89,26 @@ class Numbers:
             yield int(torch.randint(POOL, (1,), generator=generator))
 
 
+class Sizes:
+    """The size of an expert's noise from block to block of one tensor after the other."""
+
+    def __init__(self, uneven, stream):
+        self.uneven, self.generator = uneven, torch.Generator().manual_seed(SEED - 1 - stream)
+
+    def factor(self, deviation):
+        return math.exp(deviation * float(torch.randn(1, generator=self.generator)))
+
+    def next_tensor(self):
+        self.tensor = self.factor(UNEVEN_TENSORS) if self.uneven else 1.0
+
+    def next_block(self):
+        return UPDATE_SIZE * self.tensor * (self.factor(UNEVEN_BLOCKS) if self.uneven else 1.0)
+
+
 class Writer:
-    def __init__(self, folder, shape, number, numbers):
+    def __init__(self, folder, shape, number, numbers, uneven):
         self.shape, self.number, self.numbers = shape, number, numbers
+        self.sizes = Sizes(uneven, number)
         self.folder = os.path.join(folder, f"expert-{number}" if number else "base")
         self.values = torch.empty(CHUNK)
         self.stored = torch.empty(CHUNK, dtype=torch.bfloat16)
@@ -100,11 +121,14 @@ class Writer:
         with open(os.path.join(self.folder, "model.safetensors"), "wb", buffering=0) as file:
             file.write(header(self.shape))
             for name, dimensions in tensors(self.shape):
-                left = math.prod(dimensions)
+                left, written = math.prod(dimensions), 0
+                self.sizes.next_tensor()
                 while left > 0:
                     count = min(left, CHUNK)
+                    if written % BLOCK == 0:
+                        self.size = self.sizes.next_block()
                     self.write_chunk(file, count, 1.0 if "norm" in name else 0.0, next(base), next(noise))
-                    left -= count
+                    left, written = left - count, written + count
             os.fsync(file.fileno())
 
     def write_chunk(self, file, count, mean, base_place, noise_place):
@@ -113,17 +137,18 @@ class Writer:
         values.add_(mean)
         stored.copy_(values)  # the base as it is stored
         if self.number:
-            values.copy_(stored).add_(pool[noise_place : noise_place + count], alpha=UPDATE_SIZE)
+            values.copy_(stored).add_(pool[noise_place : noise_place + count], alpha=self.size)
             stored.copy_(values)
         file.write(memoryview(stored.view(torch.int16).numpy()).cast("B"))
 
 
 def main():
     folder, size, experts = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    uneven = sys.argv[4:] == ["uneven"]
     torch.set_num_threads(1)  # chunks are too small to share
     numbers = Numbers()
     for number in range(experts + 1):
-        Writer(folder, SHAPES[size], number, numbers).write()
+        Writer(folder, SHAPES[size], number, numbers, uneven).write()
 
 
 main()

@@ -13,6 +13,12 @@ def pytest_sessionstart(session):
         pytest.exit(f"no program at {program.BINARY}: run scripts/build, or set MERGEPIPE_BINARY", returncode=2)
 
 
+@pytest.fixture(autouse=True)
+def private_catalog(tmp_path, monkeypatch):
+    """No test sees what another one analysed, or what the user of this machine did."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def mp(tmp_path):
     return program.Program(tmp_path)
