@@ -248,9 +248,10 @@ class Chooser {
       if (update_energy_ > 0) out.predicted.of_update = std::sqrt(error / update_energy_);
       const double weights = weight_energy_ + update_energy_;
       if (weights > 0) out.predicted.of_weights = std::sqrt(error / weights);
-    } else if (taken == 0 && merge_.method->domain == Domain::kDeltas) {
-      out.predicted.of_update = 1.0;  // the base itself
     }
+    const bool is_base = taken == 0 && !out.complete && merge_.method->domain == Domain::kDeltas;
+    if (is_base && (out.predicted.of_update || evidence_.strength() != Strength::kFull))
+      out.predicted.of_update = 1.0;  // exactly, however well the update is known
     if (merge_.method->additive && (out.complete || (all_exact_ && evidence_.strength() == Strength::kFull)))
       out.certificate = out.complete ? Certificate{} : Certify();
     return {};
