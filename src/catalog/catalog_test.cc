@@ -208,6 +208,10 @@ TEST(CatalogPath, FollowsTheFlagThenTheCacheFolderThenHome) {
   EXPECT_EQ(CatalogPath(""), "/home/someone/.cache/mergepipe/catalog.db");
   ::unsetenv("XDG_CACHE_HOME");
   EXPECT_EQ(CatalogPath(""), "/home/someone/.cache/mergepipe/catalog.db");
+  ::unsetenv("HOME");
+  EXPECT_EQ(CatalogPath(""), "");
+  EXPECT_EQ(Must(Catalog::OpenExisting("")), nullptr);
+  EXPECT_THAT(Catalog::OpenForWriting(""), FailsWith(Code::kUsage, "--catalog"));
 }
 
 }  // namespace
