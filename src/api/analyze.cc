@@ -17,7 +17,7 @@ namespace mergepipe {
 namespace {
 
 // Findings go to the catalog in transactions of so much, or after so long.
-constexpr size_t kBatchFindings = 64;
+constexpr size_t kBatchFindings = 16;
 constexpr uint64_t kBatchBytes = 4u << 20;
 constexpr double kBatchSeconds = 0.5;
 
