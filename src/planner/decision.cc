@@ -143,6 +143,8 @@ Json TensorDecision(const Plan& plan, size_t t) {
   for (const SourceOutcome& s : plan.budget.sources[t])
     reads.push_back({s.available_bytes, s.read_bytes, s.lossless_bytes, s.error, s.energy});
   json["reads"] = reads;
+  json["elements"] = plan.tensors[t].elements;
+  json["block_elements"] = BlockElements(plan, t);
   return json;
 }
 
