@@ -170,7 +170,7 @@ std::string ThresholdsLine(const Explanation& explanation, const ExplainedTensor
     words.push_back(
         Format("{:.4g} of {} ({})", t.magnitude, model, t.of_whole_delta ? "whole delta" : "what is read"));
   }
-  return Format("  {:>64}  thresholds {}\n", "", Join(words, ", "));
+  return Format("  {:>65}  thresholds {}\n", "", Join(words, ", "));
 }
 
 std::string TensorTable(const Explanation& explanation) {
@@ -181,7 +181,7 @@ std::string TensorTable(const Explanation& explanation) {
     text += ThresholdsLine(explanation, *tensors[i]);
   }
   if (tensors.size() > kShownTensors)
-    text += Format("  {:>64}  … and {} more tensors; --json lists all\n", "", tensors.size() - kShownTensors);
+    text += Format("  {:>65}  … and {} more tensors; --json lists all\n", "", tensors.size() - kShownTensors);
   return text;
 }
 

@@ -73,19 +73,23 @@ std::string OrderText(const BudgetOutcome& budget) {
   return text + (budget.strength == Strength::kSampled ? ", by estimates from samples\n" : "\n");
 }
 
+std::string CountText(uint64_t blocks) {
+  return Format("{} {}", blocks, blocks == 1 ? "block" : "blocks");
+}
+
 std::string BlocksText(const Explanation& explanation, const ExplainedTensor& tensor,
                        const ExplainedSource& source) {
   const BlockCounts& blocks = source.blocks;
-  std::string text = Format("    read: {} of {} blocks, {} of {}\n", blocks.read, blocks.all,
+  std::string text = Format("    read: {} of {}, {} of {}\n", blocks.read, CountText(blocks.all),
                             HumanBytes(source.shares.read_bytes), HumanBytes(source.shares.available_bytes));
   if (blocks.lossless > 0)
-    text += Format("    lossless: {} blocks, {}, which change nothing in the output\n", blocks.lossless,
-                   HumanBytes(source.shares.lossless_bytes));
+    text += Format("    lossless: {}, {}, not read as that changes nothing in the output\n",
+                   CountText(blocks.lossless), HumanBytes(source.shares.lossless_bytes));
   for (const auto& [holder, count] : blocks.shared)
-    text += Format("    shared: {} blocks have the same bytes as those of {}, which are read once for both\n",
-                   count, NameOf(explanation, tensor.sources[holder]));
+    text += Format("    shared: {} with the same bytes as those of {}, which are read once for both\n",
+                   CountText(count), NameOf(explanation, tensor.sources[holder]));
   if (blocks.left_out > 0)
-    text += Format("    left out: {} blocks, {}, where the base stands in\n", blocks.left_out,
+    text += Format("    left out: {}, {}, where the base stands in\n", CountText(blocks.left_out),
                    HumanBytes(source.shares.left_out_bytes));
   return text;
 }
@@ -145,8 +149,8 @@ Json WhyJson(const Explanation& explanation, const ExplainedTensor& tensor) {
 }
 
 std::string WhyText(const Explanation& explanation, const ExplainedTensor& tensor) {
-  std::string text = Format("{}: {} in blocks of {} {}\n", tensor.name, tensor.elements,
-                            tensor.block_elements, tensor.merged ? "elements" : "bytes");
+  std::string text = Format("{}: {} {} in blocks of {}\n", tensor.name, tensor.elements,
+                            tensor.merged ? "elements" : "bytes", tensor.block_elements);
   bool experts = false;
   for (const ExplainedSource& source : tensor.sources)
     experts = experts || explanation.models[source.model].expert;
