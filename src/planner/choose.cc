@@ -64,7 +64,7 @@ class Chooser {
     for (size_t s = 1; s < sources; ++s) {
       if (!MayOmit(plan_, t, s)) ReadAlways(t, s);
     }
-    plan_.budget.sources[t].resize(sources);
+    plan_.budget.sources[t].assign(sources, {});
     Remember(t, evidence, errors);
     for (size_t b = 0; b < errors.blocks(); ++b) {
       const BlockError error = errors.Block(b);
