@@ -50,6 +50,7 @@ const Command& MergeCommand();
 const Command& PlanCommand();
 const Command& RunPlanCommand();
 const Command& ExplainCommand();
+const Command& SweepCommand();
 const Command& InspectCommand();
 const Command& DiffCommand();
 const Command& VerifyCommand();

@@ -30,8 +30,8 @@ int main(int argc, char** argv) {
   RaiseOpenFileLimit();
   try {
     return Flushed(RunCommandLine({&MergeCommand(), &PlanCommand(), &RunPlanCommand(), &ExplainCommand(),
-                                   &AnalyzeCommand(), &CatalogCommand(), &InspectCommand(), &DiffCommand(),
-                                   &VerifyCommand(), &ReplayCommand(), &MethodsCommand()},
+                                   &SweepCommand(), &AnalyzeCommand(), &CatalogCommand(), &InspectCommand(),
+                                   &DiffCommand(), &VerifyCommand(), &ReplayCommand(), &MethodsCommand()},
                                   argc, argv));
   } catch (const std::exception& error) {  // the standard library ran out of memory, or a bug
     return Report(mergepipe::Error{mergepipe::Code::kInternal, error.what(), {}}, AsksForJson(argc, argv));

@@ -86,6 +86,20 @@ Result<Report> RunPlan(const std::string& plan_path, const MergeRequest& request
 /// layer and tensor; with `tensor` why the blocks of that one were taken or left.
 Result<Report> Explain(const std::string& plan_or_output, const std::string& tensor);
 
+/// Which budgets to measure. Of `merge` the output, budget, max_deviation, force, resume and allow_nonfinite
+/// are not used.
+struct SweepRequest {
+  MergeRequest merge;
+  std::vector<std::string> budgets;  ///< as MergeRequest::budget
+};
+
+/// Computes the merge at full read, at each budget and with random blocks at each budget, without writing
+/// anything, and tells how far the results are from the full read's. Reads all experts once, samples apart;
+/// tensors whose statistics need rounds and that do not fit into the memory once more for each round. A
+/// budget below what can not be left out is a warning, unless no other is given. Fails with kUsage,
+/// kInvalidInput, kIo, kTransient or kInterrupted.
+Result<Report> Sweep(const SweepRequest& request);
+
 /// Lists a checkpoint's tensors, dtypes and shapes, and the health of its files.
 Result<Report> Inspect(const std::string& model);
 

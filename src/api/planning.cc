@@ -156,6 +156,24 @@ Result<Drafted> DraftRequest(const MergeRequest& request, RecipeText recipe) {
   return draft;
 }
 
+Result<std::shared_ptr<Evidence>> EvidenceUnder(const Budget& budget, const Drafted& draft,
+                                                const RunOptions& run) {
+  if (!WantsSamples(draft.plan, budget, *draft.evidence)) return draft.evidence;
+  const ScanLimits limits{.threads = ThreadsOf(run), .stop_signal = run.stop_signal};
+  const kernels::Kernels* kernels = MP_TRY(KernelsFromEnvironment());
+  return std::shared_ptr<Evidence>(MP_TRY(SampleExperts(draft.plan, SampleLimit(draft.plan, budget),
+                                                        draft.evidence, *kernels, limits, *draft.ledger)));
+}
+
+Result<void> ChooseUnder(const Budget& budget, Evidence& evidence, Plan& plan) {
+  const auto bytes = budget.Bytes(plan.costs.full_expert_bytes);
+  const bool all = budget.kind == Budget::Kind::kNone || (bytes && *bytes >= plan.costs.full_expert_bytes);
+  plan.budget.request = budget;
+  plan.budget.bytes = bytes;
+  if (all && !KnowsSomething(*plan.merge, evidence)) return {};
+  return ChooseReads(plan, budget, evidence);
+}
+
 Result<Planned> PlanRequest(const MergeRequest& request, RecipeText recipe, const SavedDecision* saved) {
   if (saved != nullptr) {
     Drafted draft;
@@ -164,20 +182,9 @@ Result<Planned> PlanRequest(const MergeRequest& request, RecipeText recipe, cons
     return PlanSaved(request, std::move(draft), *saved);
   }
   Drafted draft = MP_TRY(DraftRequest(request, std::move(recipe)));
-  if (WantsSamples(draft.plan, draft.budget, *draft.evidence)) {
-    const ScanLimits limits{.threads = ThreadsOf(request.run), .stop_signal = request.run.stop_signal};
-    const kernels::Kernels* kernels = MP_TRY(KernelsFromEnvironment());
-    draft.evidence = MP_TRY(SampleExperts(draft.plan, SampleLimit(draft.plan, draft.budget),
-                                          std::move(draft.evidence), *kernels, limits, *draft.ledger));
-  }
-  const auto bytes = draft.budget.Bytes(draft.plan.costs.full_expert_bytes);
-  const bool all =
-      draft.budget.kind == Budget::Kind::kNone || (bytes && *bytes >= draft.plan.costs.full_expert_bytes);
-  draft.plan.budget.request = draft.budget;
-  draft.plan.budget.bytes = bytes;
-  if (!all || KnowsSomething(*draft.merge, *draft.evidence))
-    MP_TRY(ChooseReads(draft.plan, draft.budget, *draft.evidence));
-  SealPlan(draft.plan, Identities(*draft.merge, *draft.evidence));
+  const auto evidence = MP_TRY(EvidenceUnder(draft.budget, draft, request.run));
+  MP_TRY(ChooseUnder(draft.budget, *evidence, draft.plan));
+  SealPlan(draft.plan, Identities(*draft.merge, *evidence));
   WarnOfUncheckedPairs(draft.plan, draft.warnings);
   return Planned{std::move(draft.recipe), std::move(draft.ledger), std::move(draft.plan),
                  std::move(draft.warnings)};

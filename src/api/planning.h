@@ -49,11 +49,18 @@ struct Drafted {
   std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
   std::shared_ptr<const ResolvedMerge> merge;
   std::unique_ptr<Catalog> catalog;  ///< null where there is none
-  std::unique_ptr<Evidence> evidence;
+  std::shared_ptr<Evidence> evidence;
   Plan plan;
   std::vector<std::string> warnings;
   Budget budget;
 };
 Result<Drafted> DraftRequest(const MergeRequest& request, RecipeText recipe);
+
+/// What a merge under this budget knows of its experts: what the draft does, and samples where it would take
+/// them.
+Result<std::shared_ptr<Evidence>> EvidenceUnder(const Budget& budget, const Drafted& draft,
+                                                const RunOptions& run);
+/// Chooses what `plan` (the draft's, or a copy of it) reads under a budget.
+Result<void> ChooseUnder(const Budget& budget, Evidence& evidence, Plan& plan);
 
 }  // namespace mergepipe

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "executor/buffers.h"
+#include "executor/charged_read.h"
 #include "executor/schedule.h"
 #include "executor/tensor_task.h"
 
@@ -150,7 +151,7 @@ class Engine {
     TensorTask& task = *tasks_[segment.tensor];
     lock.unlock();
     const bool last = segment.phase == task.plan().rounds;
-    if (!last) task.FinishRound(segment.phase);
+    if (!last) task.FinishRound();
     if (last) MP_TRY(FinishTensor(segment.tensor, task));
     lock.lock();
     ++phases_done_[segment.tensor];
@@ -210,18 +211,6 @@ class Engine {
     return {};
   }
 
-  // Holds one of the places for computing.
-  class ComputeTurn {
-   public:
-    explicit ComputeTurn(std::counting_semaphore<>& places) : places_(places) { places_.acquire(); }
-    ~ComputeTurn() { places_.release(); }
-    ComputeTurn(const ComputeTurn&) = delete;
-    ComputeTurn& operator=(const ComputeTurn&) = delete;
-
-   private:
-    std::counting_semaphore<>& places_;
-  };
-
   std::span<std::byte> BufferOf(const Segment& segment, uint64_t item, const TensorTask& task,
                                 WorkerMemory& memory) {
     if (!task.plan().resident) return memory.slot;
@@ -280,19 +269,14 @@ class Engine {
   // the item begins.
   Result<const std::byte*> ReadRun(const TensorSource& source, const ItemData& item, uint64_t element_bytes,
                                    ElementRun run, std::span<std::byte> buffer) {
-    const Checkpoint& checkpoint = *merge_.models[source.model].checkpoint;
-    const Shard& shard = checkpoint.shards()[source.place.shard];
-    const uint64_t tensor = shard.header.data_start + checkpoint.entry(source.place).begin;
+    const uint64_t tensor = FileOffset(merge_, source);
     const uint64_t item_at = tensor + item.first * element_bytes;
     const uint64_t at = tensor + run.first * element_bytes;
     const uint64_t bytes = run.count * element_bytes;
-    const bool is_base = plan_.reference_model[source.model];
-    if (is_base) ledger_.Charge(checkpoint.account(), Purpose::kBaseData, bytes);
-    if (!is_base) MP_TRY(ledger_.ReserveExpert(checkpoint.account(), Purpose::kExpertData, bytes));
     constexpr uint64_t kPage = Source::kAlignment;
     const auto range =
-        MP_TRY(shard.source->Read(at, bytes, buffer.subspan(at / kPage * kPage - item_at / kPage * kPage)));
-    ledger_.Charge(checkpoint.account(), Purpose::kAlignment, range.alignment_bytes);
+        MP_TRY(ReadCharged(plan_, source, run.first * element_bytes, bytes,
+                           buffer.subspan(at / kPage * kPage - item_at / kPage * kPage), ledger_));
     Progress(bytes);
     return range.data - (at - item_at);
   }
@@ -339,8 +323,8 @@ class Engine {
 
   Result<void> Apply(size_t tensor, uint64_t number, TensorTask& task, const ItemData& item,
                      WorkerMemory& memory) {
-    std::vector<uint64_t> equals_left(task.tensor().inputs.size(), 0);
-    if (task.cuts_among_equals()) MP_TRY(ShareEquals(number, task, item, memory, equals_left));
+    auto equals_left =
+        task.ShareEquals(number, item, compute_, memory.tiles, [this] { return stopped_.load(); });
     // The output lies in the slot's last part, shifted like its place in the file, so that whole pages can be
     // written directly.
     const uint64_t bytes = item.count * task.OutputBytes();
@@ -359,22 +343,6 @@ class Engine {
     }
     if (bad) NoteNonFinite(tensor);
     return Write(tensor, number, task, {out, bytes});
-  }
-
-  // How many elements at the threshold may stay in this item: what is left after the items before it.
-  Result<void> ShareEquals(uint64_t number, TensorTask& task, const ItemData& item, WorkerMemory& memory,
-                           std::vector<uint64_t>& equals_left) {
-    std::vector<uint64_t> counts(equals_left.size(), 0);
-    if (!task.chain().Saturated(task.statistics().thresholds)) {
-      const ComputeTurn turn(compute_);
-      counts = task.compute()->CountEquals(item, task.statistics(), memory.tiles);
-    }
-    const auto before = task.chain().Pass(number, counts, [this] { return stopped_.load(); });
-    for (size_t i = 0; i < counts.size(); ++i) {
-      const uint64_t kept = task.statistics().thresholds[i].equal_kept;
-      equals_left[i] = kept > before[i] ? kept - before[i] : 0;
-    }
-    return {};
   }
 
   Result<void> Write(size_t tensor, uint64_t number, TensorTask& task, std::span<const std::byte> stored) {

@@ -24,7 +24,7 @@ struct Sample {
 
 class SampledEvidence final : public NoEvidence {
  public:
-  SampledEvidence(const Plan& draft, std::unique_ptr<Evidence> known)
+  SampledEvidence(const Plan& draft, std::shared_ptr<Evidence> known)
       : NoEvidence(*draft.merge), options_(draft.options), known_(std::move(known)) {
     for (const TensorPlan& tensor : draft.tensors)
       element_bytes_.push_back(tensor.element_bytes);
@@ -235,7 +235,7 @@ class SampledEvidence final : public NoEvidence {
 
   PlanOptions options_;
   std::vector<uint64_t> element_bytes_;  // of each tensor's reference
-  std::unique_ptr<Evidence> known_;
+  std::shared_ptr<Evidence> known_;
   std::vector<std::vector<size_t>> unknown_;  // by tensor
   std::vector<Sample> samples_;               // by tensor and block
   std::vector<std::string> identities_;       // by model; "" where it was not sampled
@@ -247,7 +247,7 @@ class SampledEvidence final : public NoEvidence {
 }  // namespace
 
 Result<std::unique_ptr<Evidence>> SampleExperts(const Plan& draft, uint64_t limit,
-                                                std::unique_ptr<Evidence> known,
+                                                std::shared_ptr<Evidence> known,
                                                 const kernels::Kernels& kernels, const ScanLimits& limits,
                                                 Ledger& ledger) {
   auto evidence = std::make_unique<SampledEvidence>(draft, std::move(known));

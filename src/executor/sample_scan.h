@@ -15,7 +15,7 @@ namespace mergepipe {
 /// Samples are charged to the ledger as such. The draft's merge must outlive the evidence. Fails with
 /// kInterrupted on a signal and with what storage says.
 Result<std::unique_ptr<Evidence>> SampleExperts(const Plan& draft, uint64_t limit,
-                                                std::unique_ptr<Evidence> known,
+                                                std::shared_ptr<Evidence> known,
                                                 const kernels::Kernels& kernels, const ScanLimits& limits,
                                                 Ledger& ledger);
 

@@ -7,28 +7,17 @@
 namespace mergepipe {
 
 TensorTask::TensorTask(const Plan& plan, size_t tensor, const kernels::Kernels& kernels)
-    : merge_(*plan.merge),
-      tensor_(plan.merge->tensors[tensor]),
+    : TensorMerge(plan, tensor, kernels),
       plan_(plan.tensors[tensor]),
       mask_(plan.masks[tensor]),
-      block_leaves_(BlockElements(plan, tensor) / plan_.leaf_elements()),
-      chain_(tensor_.inputs.size()) {
-  for (const TensorSource& source : tensor_.sources) {
-    const DType dtype = EntryOf(merge_, source).dtype;
-    source_bytes_.push_back(tensor_.merged ? DTypeBytes(dtype) : 1);
-  }
+      block_leaves_(BlockElements(plan, tensor) / plan_.leaf_elements()) {
+  const ResolvedTensor& resolved = plan.merge->tensors[tensor];
+  for (const TensorSource& source : resolved.sources)
+    source_bytes_.push_back(resolved.merged ? DTypeBytes(EntryOf(*plan.merge, source).dtype) : 1);
   const uint64_t leaves = (plan_.elements + plan_.leaf_elements() - 1) / plan_.leaf_elements();
   output_ = DigestTree(leaves);
-  sources_.assign(tensor_.sources.size(), DigestTree(leaves));
+  sources_.assign(resolved.sources.size(), DigestTree(leaves));
   if (plan_.resident) resident.resize(plan_.items);
-  if (IsMergeable(tensor_.dtype)) compute_ = std::make_unique<ItemCompute>(merge_, tensor_, kernels);
-  statistics_.thresholds.resize(tensor_.inputs.size());
-  if (plan.constants[tensor]) statistics_ = *plan.constants[tensor];
-  if (!tensor_.merged || tensor_.elements == 0) return;
-  if (plan_.rounds > 0)
-    collector_ =
-        std::make_unique<StatisticsCollector>(tensor_.request, tensor_.inputs.size(), tensor_.elements);
-  if (plan_.rounds == 0) Prepare();
 }
 
 void TensorTask::HashSource(size_t source, const ItemData& item) {
@@ -53,18 +42,6 @@ void TensorTask::HashOutput(uint64_t item, std::span<const std::byte> stored) {
   output_.Set(FirstElement(item) / plan_.leaf_elements(), stored, plan_.leaf_elements() * OutputBytes());
 }
 
-void TensorTask::FinishRound(size_t round) {
-  collector_->FinishRound();
-  if (round + 1 == plan_.rounds) Prepare();
-}
-
-void TensorTask::Prepare() {
-  if (collector_ != nullptr) statistics_ = collector_->Statistics();
-  constants_ = merge_.method->prepare(tensor_.facts, merge_.params[tensor_.params], statistics_);
-  for (const Threshold& threshold : statistics_.thresholds)
-    cuts_ = cuts_ || ItemCompute::CutsAmongEquals(threshold);
-}
-
 std::string TensorTask::SourceDigest(size_t source) const {
   std::vector<Digest128> blocks = sources_[source].Chunks(block_leaves_);
   return MaskedDigest(blocks, mask_, source);
@@ -76,11 +53,11 @@ TensorRecord TensorTask::Record() const {
     record.chunks.push_back(Hex(chunk));
   for (size_t s = 0; s < sources_.size(); ++s)
     record.sources.push_back(SourceDigest(s));
-  for (size_t i = 0; i < tensor_.request.keep.size(); ++i) {
-    if (tensor_.request.keep[i].kind != KeepRule::Kind::kLargest ||
-        statistics_.thresholds[i].equal_total == 0)
+  for (size_t i = 0; i < tensor().request.keep.size(); ++i) {
+    if (tensor().request.keep[i].kind != KeepRule::Kind::kLargest ||
+        statistics().thresholds[i].equal_total == 0)
       continue;
-    const Threshold& threshold = statistics_.thresholds[i];
+    const Threshold& threshold = statistics().thresholds[i];
     record.thresholds.push_back(
         {i, std::bit_cast<float>(threshold.key), threshold.equal_total, threshold.equal_kept});
   }
