@@ -226,7 +226,7 @@ def test_base_and_experts_are_read_once(mp):
 
 @pytest.mark.parametrize("memory", (12, 40))
 def test_memory_is_bounded(mp, memory):
-    family = families.make(mp.root, "BF16", experts=2, layers=1, hidden=512, vocab=60000)
+    family = families.make(mp.root, "BF16", experts=2, layers=1, hidden=512, vocab=24000)
     report = analyze(mp, family, "--density", "0.3", "--memory", f"{memory}MiB")
     assert report["peak_memory_bytes"] < (memory + 64) << 20
     refusal = mp.run("analyze", family.base, *family.experts, "--memory", "1MiB", "--force")
