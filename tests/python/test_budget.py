@@ -27,7 +27,7 @@ def spelled(dice, whole, share):
     return (f"{share}%", limit) if way == "share" else (str(limit), limit)
 
 
-@pytest.mark.parametrize("seed", range(42))
+@pytest.mark.parametrize("seed", range(35))
 def test_any_merge_stays_within_any_budget(seed, mp):
     """Recipes, budgets, policies, stored types, layouts at random; experts that the catalog knows, knows in part, or does not know."""
     dice = Dice(3000 + seed)
@@ -41,17 +41,9 @@ def test_any_merge_stays_within_any_budget(seed, mp):
     for share in dice.random.choice(SHARES, 3, replace=False):
         budget, limit = spelled(dice, whole, share)
         flags = ("--budget", budget, "--policy", dice.pick(*POLICIES), "--threads", dice.pick(1, 2, 3))
-        if method == "passthrough" and no_stand_in(mp, recipe, *flags):
-            continue
         told, out = budgets.merge_to(mp, recipe, *flags)
         assert budgets.ledger_faults(told, limit) == [], flags
         mp.ok("verify", out)
-
-
-def no_stand_in(mp, recipe, *flags):
-    """Layers that are passed through from elsewhere have no base to stand in for them; a budget without room for them is refused."""
-    run = mp.run("merge", mp.recipe(recipe), mp.fresh("out"), *BLOCKS, *flags)
-    return run.status == 2 and "can not be left out" in run.err
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -106,7 +98,7 @@ def test_all_that_a_full_read_takes_gives_the_bytes_of_a_full_read(method, layou
     for known in (False, True):
         if known:
             budgets.analyze(mp, family, "--density", "0.4")
-        for budget in ("100%", str(whole), f"{2 * whole}B", "1TiB"):
+        for budget in ("100%", str(whole), f"{2 * whole}B") if known else ("100%", "1TiB"):
             told, out = budgets.merge_to(mp, recipe, "--budget", budget, "--policy", "random" if budget == "100%" else "gram")
             assert budgets.weights(out) == want, f"other bytes at {budget}, known: {known}"
             assert told["io"]["expert_read_bytes"] <= whole and told["io"]["sample_read_bytes"] == 0
