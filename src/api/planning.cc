@@ -186,6 +186,10 @@ Result<Planned> PlanRequest(const MergeRequest& request, RecipeText recipe, cons
   MP_TRY(ChooseUnder(draft.budget, *evidence, draft.plan));
   SealPlan(draft.plan, Identities(*draft.merge, *evidence));
   WarnOfUncheckedPairs(draft.plan, draft.warnings);
+  if (draft.budget.kind == Budget::Kind::kDeviation && !draft.merge->method->additive) {
+    draft.warnings.push_back(Format("{}: the error that the deviation is held against is an estimate, not a bound",
+                                    draft.merge->method->name));
+  }
   return Planned{std::move(draft.recipe), std::move(draft.ledger), std::move(draft.plan),
                  std::move(draft.warnings)};
 }
