@@ -49,6 +49,7 @@ struct Command {
 const Command& MergeCommand();
 const Command& PlanCommand();
 const Command& RunPlanCommand();
+const Command& ExplainCommand();
 const Command& SweepCommand();
 const Command& InspectCommand();
 const Command& DiffCommand();

@@ -29,9 +29,9 @@ int main(int argc, char** argv) {
   using namespace mergepipe::cli;
   RaiseOpenFileLimit();
   try {
-    return Flushed(RunCommandLine({&MergeCommand(), &PlanCommand(), &RunPlanCommand(), &SweepCommand(),
-                                   &AnalyzeCommand(), &CatalogCommand(), &InspectCommand(), &DiffCommand(),
-                                   &VerifyCommand(), &ReplayCommand(), &MethodsCommand()},
+    return Flushed(RunCommandLine({&MergeCommand(), &PlanCommand(), &RunPlanCommand(), &ExplainCommand(),
+                                   &SweepCommand(), &AnalyzeCommand(), &CatalogCommand(), &InspectCommand(),
+                                   &DiffCommand(), &VerifyCommand(), &ReplayCommand(), &MethodsCommand()},
                                   argc, argv));
   } catch (const std::exception& error) {  // the standard library ran out of memory, or a bug
     return Report(mergepipe::Error{mergepipe::Code::kInternal, error.what(), {}}, AsksForJson(argc, argv));

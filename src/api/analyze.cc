@@ -16,9 +16,21 @@
 namespace mergepipe {
 namespace {
 
-// Findings go to the catalog in transactions of so many, or after so long.
-constexpr size_t kBatchFindings = 64;
+// Findings go to the catalog in transactions of so much, or after so long.
+constexpr size_t kBatchFindings = 16;
+constexpr uint64_t kBatchBytes = 4u << 20;
 constexpr double kBatchSeconds = 0.5;
+
+// What a finding takes in memory, roughly.
+uint64_t BytesOf(const Finding& finding) {
+  if (finding.base_columns) return finding.base_columns->energy.size() * (sizeof(double) + sizeof(Digest128));
+  if (!finding.knowledge) return 0;
+  const BlockColumns& columns = finding.knowledge->blocks;
+  constexpr uint64_t kBlockBytes = sizeof(double) + 3 * sizeof(uint32_t) + sizeof(Digest128) +
+                                   kOctaves * sizeof(uint32_t) + kSketchBuckets;
+  return columns.blocks() * kBlockBytes +
+         finding.knowledge->histogram.size() * sizeof(std::pair<uint32_t, uint64_t>);
+}
 
 // A checkpoint of the request, and what the catalog had of it before.
 struct Member {
@@ -188,9 +200,11 @@ class AnalysisRun {
             "tensor '{}' of {} has values that are NaN or infinite, or deltas beyond float32; nothing is "
             "known of it",
             finding.name, NameOf(finding.checkpoint)));
+      pending_bytes_ += BytesOf(finding);
       pending_.push_back(std::move(finding));
     }
-    if (pending_.size() < kBatchFindings && since_flush_.Seconds() < kBatchSeconds) return {};
+    const bool full = pending_.size() >= kBatchFindings || pending_bytes_ >= kBatchBytes;
+    if (!full && since_flush_.Seconds() < kBatchSeconds) return {};
     return Flush();
   }
 
@@ -205,6 +219,7 @@ class AnalysisRun {
     if (!pending_.empty()) MP_TRY(catalog_->Store(pending_));
     taken_ += pending_.size();
     pending_.clear();
+    pending_bytes_ = 0;
     since_flush_ = Stopwatch();
     return {};
   }
@@ -244,6 +259,7 @@ class AnalysisRun {
   std::vector<Member> experts_;
   std::unique_ptr<Catalog> catalog_;
   std::vector<Finding> pending_;
+  uint64_t pending_bytes_ = 0;
   Stopwatch since_flush_;
   size_t taken_ = 0;
   std::vector<std::string> warnings_;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <filesystem>
 
 #include "base/text.h"
 #include "base/try.h"
@@ -28,11 +29,13 @@ Result<CatalogEntry> FindEntry(Catalog& catalog, const std::string& model) {
   const auto checkpoint = Checkpoint::Open(model, model, ledger);
   std::optional<KnownCheckpoint> known;
   if (checkpoint) known = MP_TRY(catalog.Find(**checkpoint));
+  std::error_code error;
+  const std::string place = std::filesystem::absolute(model, error).lexically_normal().string();
   std::vector<CatalogEntry> matches;
   const auto entries = MP_TRY(catalog.List());
   for (const CatalogEntry& entry : entries) {
     const bool by_digits = model.size() >= kLeastDigits && StartsWith(entry.content, model);
-    const bool by_path = !checkpoint && std::count(entry.paths.begin(), entry.paths.end(), model) > 0;
+    const bool by_path = !checkpoint && std::count(entry.paths.begin(), entry.paths.end(), place) > 0;
     if (known ? entry.id == known->id : by_digits || by_path) matches.push_back(entry);
   }
   if (matches.size() == 1) return matches.front();

@@ -110,7 +110,11 @@ Result<Recipe> Resolve(const MergeRequest& request, const SavedDecision* saved, 
   MP_TRY(CheckOptions(request));
   const Recipe parsed = MP_TRY(ParseRecipe(draft.recipe.text, draft.recipe.where));
   ResolveOptions options{.missing_is_base = request.missing_is_base, .seed = request.seed, .paths = {}};
-  if (saved != nullptr) options.paths = saved->paths;
+  options.stand_ins = parsed.budget || !request.budget.empty() || request.max_deviation;
+  if (saved != nullptr) {
+    options.paths = saved->paths;
+    options.stand_ins = saved->budget.value("budget_bytes", Json()).is_number();
+  }
   draft.merge = std::make_shared<const ResolvedMerge>(MP_TRY(ResolveRecipe(parsed, options, *draft.ledger)));
   draft.warnings = draft.merge->warnings;
   return parsed;

@@ -20,12 +20,14 @@ FileStamp StampFrom(const Json& json) {
   return {json.at(0), json.at(1), json.at(2), json.at(3), json.at(4)};
 }
 
-Json ModelJson(const ResolvedModel& model) {
+Json ModelJson(const Plan& plan, size_t number) {
+  const ResolvedModel& model = plan.merge->models[number];
   Json stamps = Json::array();
   for (const Shard& shard : model.checkpoint->shards())
     stamps.push_back(StampJson(shard.source->Stamp()));
   return {{"name", model.name},
           {"path", model.path},
+          {"role", plan.reference_model[number] ? "base" : "expert"},
           {"header_digest", model.checkpoint->HeaderDigest()},
           {"stamps", stamps}};
 }
@@ -38,6 +40,7 @@ Json TensorJson(const Plan& plan, size_t t) {
   for (const TensorSource& source : plan.merge->tensors[t].sources)
     sources.push_back(source.model);
   json["models"] = sources;
+  if (plan.merge->tensors[t].merged) json["inputs"] = plan.merge->tensors[t].inputs;
   return json;
 }
 
@@ -89,8 +92,8 @@ Result<void> SavePlan(const std::string& path, const Plan& plan, const RecipeTex
                       const MergeRequest& request) {
   const ResolvedMerge& merge = *plan.merge;
   Json models = Json::array();
-  for (const ResolvedModel& model : merge.models)
-    models.push_back(ModelJson(model));
+  for (size_t m = 0; m < merge.models.size(); ++m)
+    models.push_back(ModelJson(plan, m));
   Json tensors = Json::array();
   for (size_t t = 0; t < merge.tensors.size(); ++t)
     tensors.push_back(TensorJson(plan, t));

@@ -233,7 +233,8 @@ std::string CatalogPath(const std::string& given) {
   const char* home = std::getenv("HOME");
   // The standard says that a relative path there counts for nothing.
   const bool has_cache = cache != nullptr && cache[0] == '/';
-  const std::string folder = has_cache ? cache : std::string(home == nullptr ? "" : home) + "/.cache";
+  if (!has_cache && (home == nullptr || home[0] == '\0')) return "";
+  const std::string folder = has_cache ? cache : std::string(home) + "/.cache";
   return folder + "/mergepipe/catalog.db";
 }
 

@@ -122,7 +122,7 @@ class Catalog {
 };
 
 /// Where the catalog lies: `given` when not empty, else $XDG_CACHE_HOME/mergepipe/catalog.db, else
-/// ~/.cache/mergepipe/catalog.db.
+/// ~/.cache/mergepipe/catalog.db, else "": nowhere, so that there is none and none can be made.
 std::string CatalogPath(const std::string& given);
 
 }  // namespace mergepipe

@@ -162,6 +162,7 @@ Result<void> CheckIsFile(const std::string& path) {
 }  // namespace
 
 Result<std::unique_ptr<Database>> OpenCatalogForReading(const std::string& path) {
+  if (path.empty()) return std::unique_ptr<Database>();
   MP_TRY(CheckIsFile(path));
   if (SizeOf(path) == 0) return std::unique_ptr<Database>();
   auto database = MP_TRY(Database::Open(path, ReadingMode(path)));
@@ -170,6 +171,9 @@ Result<std::unique_ptr<Database>> OpenCatalogForReading(const std::string& path)
 }
 
 Result<std::unique_ptr<Database>> OpenCatalogForWriting(const std::string& path) {
+  if (path.empty())
+    return Fail(Code::kUsage,
+                "there is no home folder for the catalog; name one with --catalog or MERGEPIPE_CATALOG");
   MP_TRY(CheckIsFile(path));
   std::error_code error;
   const fs::path folder = fs::path(path).parent_path();

@@ -458,6 +458,7 @@ Result<void> RunPasses(std::vector<AnalysedTensor> tensors, const PassContext& c
     rest.erase(rest.begin(), large);
     MP_TRY(RunPass(fitting, true, context));
   }
+  context.progress.total_bytes += 2 * BytesToRead(rest);  // once to count, once to locate
   for (const AnalysedTensor& tensor : rest)
     MP_TRY(RunPass({tensor}, false, context));
   return {};

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -236,6 +237,86 @@ TEST_P(EveryTarget, RandomKeepingHasItsRateAndDependsOnTheIndexAlone) {
   kernels().f32.keep_random(parts.data(), 42, 0, 0.3f, 777);
   kernels().f32.keep_random(parts.data() + 777, 42, 777, 0.3f, n - 777);
   EXPECT_TRUE(SameBits(whole, parts));
+}
+
+template <typename T>
+std::vector<T> SketchByDefinition(const std::vector<T>& x, uint64_t first_row) {
+  const auto mixed = [](uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  };
+  constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
+  std::vector<T> sums(kSketchBuckets, T{0});
+  for (size_t i = 0; i < x.size(); ++i) {
+    const uint64_t h = mixed(first_row + i / kSketchBuckets + kGolden);
+    const size_t j = i % kSketchBuckets;
+    const size_t at = (h & 4095) + j;
+    const bool positive = ((mixed((at / 64 + 1) * kGolden) >> (at % 64)) & 1) != 0;
+    sums[(j + 16 * ((h >> 12) & 7)) % kSketchBuckets] += positive ? x[i] : -x[i];
+  }
+  return sums;
+}
+
+TEST_P(EveryTarget, SketchesFollowTheDefinition) {
+  for (const size_t n : {size_t{1}, size_t{127}, size_t{128}, size_t{4096}, size_t{1000}}) {
+    const std::vector<float> x = RandomNumbers(n, 21, 0.1f);
+    const std::vector<double> wide(x.begin(), x.end());
+    for (const uint64_t row : {uint64_t{0}, uint64_t{123456789}}) {
+      std::vector<float> sums(kSketchBuckets, 0.0f);
+      kernels().f32.add_sketch(x.data(), n, row, sums.data());
+      EXPECT_TRUE(SameBits(sums, SketchByDefinition(x, row))) << n;
+      std::vector<double> wide_sums(kSketchBuckets, 0.0);
+      kernels().f64.add_sketch(wide.data(), n, row, wide_sums.data());
+      EXPECT_TRUE(SameBits(wide_sums, SketchByDefinition(wide, row))) << n;
+    }
+  }
+}
+
+TEST_P(EveryTarget, SketchesOfRunsAddUp) {
+  const std::vector<float> x = RandomNumbers(1024, 22, 1.0f);
+  std::vector<float> whole(kSketchBuckets, 0.0f), parts(kSketchBuckets, 0.0f);
+  kernels().f32.add_sketch(x.data(), x.size(), 5, whole.data());
+  kernels().f32.add_sketch(x.data(), 256, 5, parts.data());
+  kernels().f32.add_sketch(x.data() + 256, x.size() - 256, 7, parts.data());
+  EXPECT_TRUE(SameBits(whole, parts));
+}
+
+TEST_P(EveryTarget, LargestKeysAndNonzerosAreCounted) {
+  for (const size_t n : {size_t{0}, size_t{1}, size_t{33}, size_t{4096}}) {
+    const std::vector<float> x = RandomBits(n, 23), y = RandomNumbers(n, 24, 1.0f);
+    uint32_t largest = 0;
+    for (const float v : x)
+      largest = std::max(largest, std::bit_cast<uint32_t>(v) & 0x7fffffffu);
+    EXPECT_EQ(kernels().f32.max_key(x.data(), n), largest);
+    EXPECT_EQ(kernels().f32.count_nonzero(y.data(), n),
+              n - static_cast<size_t>(std::count(y.begin(), y.end(), 0.0f)));
+    const std::vector<double> tiny(n, 1e-300);
+    EXPECT_EQ(kernels().f64.count_nonzero(tiny.data(), n), n);
+    EXPECT_EQ(kernels().f64.max_key(tiny.data(), n), 0u);
+  }
+}
+
+TEST_P(EveryTarget, ProductsOfSketchesAreExact) {
+  std::mt19937 random(25);
+  for (const size_t count : {size_t{1}, size_t{2}, size_t{16}, size_t{37}}) {
+    std::vector<int8_t> values(count * kSketchBuckets);
+    for (int8_t& v : values)
+      v = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
+    std::vector<const int8_t*> sketches;
+    for (size_t i = 0; i < count; ++i)
+      sketches.push_back(values.data() + i * kSketchBuckets);
+    std::vector<int32_t> products(count * count);
+    kernels().multiply_sketches(sketches.data(), count, products.data());
+    for (size_t i = 0; i < count; ++i) {
+      for (size_t j = 0; j < count; ++j) {
+        int32_t want = 0;
+        for (size_t k = 0; k < kSketchBuckets; ++k)
+          want += sketches[i][k] * sketches[j][k];
+        ASSERT_EQ(products[i * count + j], want) << i << " " << j << " of " << count;
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, EveryTarget, testing::ValuesIn(RunnableTargets()),

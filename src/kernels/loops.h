@@ -449,30 +449,55 @@ constexpr SketchSigns MakeSketchSigns() {
 
 alignas(64) inline constexpr SketchSigns kSketchSigns = MakeSketchSigns();
 
+// Where the signs of a row begin, and by how many groups of buckets it is turned.
+struct SketchRow {
+  uint32_t signs;
+  uint32_t turn;
+};
+
+inline SketchRow SketchRowOf(uint64_t row) {
+  const uint64_t h = Mix(row + 0x9e3779b97f4a7c15u);
+  return {static_cast<uint32_t>(h & (kSignRuns - 1)), static_cast<uint32_t>((h >> 12) & (kSketchGroups - 1))};
+}
+
+// Whole rows, group of buckets by group, so that sums stay in registers; rows in their order.
 template <typename T>
-inline void AddSketchGroup(const float* __restrict signs, const T* __restrict x, T* __restrict sums) {
-  for (size_t k = 0; k < kSketchLanes; ++k) {
-    const T signed_value = static_cast<T>(signs[k]) * x[k];
-    sums[k] += signed_value;
+inline void AddSketchRows(const T* __restrict x, const SketchRow* __restrict rows, size_t count,
+                          T* __restrict sums) {
+  for (size_t to = 0; to < kSketchGroups; ++to) {
+    T group[kSketchLanes];
+    for (size_t k = 0; k < kSketchLanes; ++k)
+      group[k] = sums[to * kSketchLanes + k];
+    for (size_t r = 0; r < count; ++r) {
+      const size_t from = ((to - rows[r].turn) & (kSketchGroups - 1)) * kSketchLanes;
+      const float* __restrict signs = kSketchSigns.values + rows[r].signs + from;
+      const T* __restrict values = x + r * kSketchBuckets + from;
+      for (size_t k = 0; k < kSketchLanes; ++k) {
+        const T signed_value = static_cast<T>(signs[k]) * values[k];
+        group[k] += signed_value;
+      }
+    }
+    for (size_t k = 0; k < kSketchLanes; ++k)
+      sums[to * kSketchLanes + k] = group[k];
   }
 }
 
 template <typename T>
 void AddSketch(const T* __restrict x, size_t n, uint64_t first_row, T* __restrict sums) {
-  for (size_t at = 0; at < n; at += kSketchBuckets) {
-    const uint64_t h = Mix(first_row + at / kSketchBuckets + 0x9e3779b97f4a7c15u);
-    const float* signs = kSketchSigns.values + (h & (kSignRuns - 1));
-    const size_t turn = (h >> 12) & (kSketchGroups - 1);
-    const size_t count = n - at < kSketchBuckets ? n - at : kSketchBuckets;
-    const size_t whole = count / kSketchLanes;
-    for (size_t g = 0; g < whole; ++g) {
-      T* group = sums + ((g + turn) & (kSketchGroups - 1)) * kSketchLanes;
-      AddSketchGroup(signs + g * kSketchLanes, x + at + g * kSketchLanes, group);
-    }
-    for (size_t j = whole * kSketchLanes; j < count; ++j) {
-      const T signed_value = static_cast<T>(signs[j]) * x[at + j];
-      sums[(j + turn * kSketchLanes) & (kSketchBuckets - 1)] += signed_value;
-    }
+  constexpr size_t kRun = 32;
+  SketchRow rows[kRun];
+  const size_t whole = n / kSketchBuckets;
+  for (size_t at = 0; at < whole; at += kRun) {
+    const size_t count = whole - at < kRun ? whole - at : kRun;
+    for (size_t r = 0; r < count; ++r)
+      rows[r] = SketchRowOf(first_row + at + r);
+    AddSketchRows(x + at * kSketchBuckets, rows, count, sums);
+  }
+  const SketchRow last = SketchRowOf(first_row + whole);
+  for (size_t i = whole * kSketchBuckets; i < n; ++i) {
+    const size_t k = i - whole * kSketchBuckets;
+    const T signed_value = static_cast<T>(kSketchSigns.values[last.signs + k]) * x[i];
+    sums[(k + last.turn * kSketchLanes) & (kSketchBuckets - 1)] += signed_value;
   }
 }
 

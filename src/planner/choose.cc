@@ -25,7 +25,7 @@ class Chooser {
     out.bytes = budget_.Bytes(plan_.costs.full_expert_bytes);
     out.sample_bytes = evidence_.sample_bytes();
     out.strength = evidence_.strength();
-    out.sources.resize(merge_.tensors.size());
+    out.sources.assign(merge_.tensors.size(), {});
     blocks_.resize(merge_.tensors.size());
     for (size_t t = 0; t < merge_.tensors.size(); ++t)
       MP_TRY(ReadEvidence(t));
@@ -64,13 +64,12 @@ class Chooser {
     for (size_t s = 1; s < sources; ++s) {
       if (!MayOmit(plan_, t, s)) ReadAlways(t, s);
     }
-    plan_.budget.sources[t].assign(sources, {});
+    plan_.budget.sources[t].assign(sources, {});  // the draft read everything
     Remember(t, evidence, errors);
     for (size_t b = 0; b < errors.blocks(); ++b) {
       const BlockError error = errors.Block(b);
       for (const size_t s : error.lossless)
         Skip(t, s, b);
-      if (merge_.tensors[t].merged) update_energy_ += error.OfAll();
       order_.Add(t, b, errors, error);
     }
     return {};
@@ -182,9 +181,8 @@ class Chooser {
                  "{}{} --block-size {}",
                  merge_.models[ReferenceModel()].path, experts, plan_.options.block_bytes));
     }
-    const double whole = budget_.of_weights ? weight_energy_ + update_energy_ : update_energy_;
+    const double whole = GainFrom(0) + (budget_.of_weights ? weight_energy_ : 0);
     const double allowed = budget_.deviation * budget_.deviation * whole;
-    // Summed from the end: what the last steps leave is exact where it matters.
     double left = 0;
     size_t taken = steps_.size();
     while (taken > 0 && left + steps_[taken - 1].gain <= allowed)
@@ -194,6 +192,14 @@ class Chooser {
       bytes += steps_[i].bytes;
     plan_.budget.bytes = bytes;
     return taken;
+  }
+
+  // Summed from the end: what the last steps leave is exact where it matters.
+  double GainFrom(size_t first) const {
+    double gain = 0;
+    for (size_t i = steps_.size(); i-- > first;)
+      gain += steps_[i].gain;
+    return gain;
   }
 
   size_t ReferenceModel() const {
@@ -244,25 +250,27 @@ class Chooser {
     if (out.complete) {
       out.predicted = {0.0, 0.0};
     } else if (!sampled && all_exact_ && evidence_.strength() == Strength::kFull) {
-      const double error = MP_TRY(PredictedError(taken));
-      if (update_energy_ > 0) out.predicted.of_update = std::sqrt(error / update_energy_);
-      const double weights = weight_energy_ + update_energy_;
-      if (weights > 0) out.predicted.of_weights = std::sqrt(error / weights);
-    } else if (taken == 0 && merge_.method->domain == Domain::kDeltas) {
-      out.predicted.of_update = 1.0;  // the base itself
+      const Squares squares = MP_TRY(PredictedSquares(taken));
+      if (squares.update > 0) out.predicted.of_update = std::sqrt(squares.error / squares.update);
+      const double weights = weight_energy_ + squares.update;
+      if (weights > 0) out.predicted.of_weights = std::sqrt(squares.error / weights);
     }
+    const bool is_base = taken == 0 && !out.complete && merge_.method->domain == Domain::kDeltas;
+    if (is_base && (out.predicted.of_update || evidence_.strength() != Strength::kFull))
+      out.predicted.of_update = 1.0;  // exactly, however well the update is known
     if (merge_.method->additive && (out.complete || (all_exact_ && evidence_.strength() == Strength::kFull)))
       out.certificate = out.complete ? Certificate{} : Certify();
     return {};
   }
 
-  Result<double> PredictedError(size_t taken) {
+  // Squared norms of the predicted error and of the update.
+  struct Squares {
     double error = 0, update = 0;
-    if (budget_.policy == Policy::kGram) {
-      for (size_t i = steps_.size(); i-- > taken;)
-        error += steps_[i].gain;
-      return error;
-    }
+  };
+
+  Result<Squares> PredictedSquares(size_t taken) {
+    if (budget_.policy == Policy::kGram) return Squares{GainFrom(taken), GainFrom(0)};
+    Squares squares;
     // Other policies order by other things; their error has the same form.
     for (size_t t = 0; t < merge_.tensors.size(); ++t) {
       if (!HasExperts(t) || !merge_.tensors[t].merged) continue;
@@ -273,12 +281,11 @@ class Chooser {
         std::vector<bool> left_out;
         for (const ReadUnit& unit : block.units)
           left_out.push_back(plan_.masks[t].From(unit.sources[0], b) == TensorMask::kOmitted);
-        error += block.Of(left_out);
-        update += block.OfAll();
+        squares.error += block.Of(left_out);
+        squares.update += block.OfAll();
       }
     }
-    update_energy_ = update;
-    return error;
+    return squares;
   }
 
   Certificate Certify() const {
@@ -314,6 +321,9 @@ class Chooser {
       for (size_t s = 1; s < mask.sources(); ++s) {
         SourceOutcome& outcome = plan_.budget.sources[t][s];
         for (size_t b = 0; b < mask.blocks(); ++b) {
+          const size_t from = mask.From(s, b);
+          if (from != TensorMask::kOmitted && from != s)  // read once for both
+            outcome.lossless_bytes += SourceBlockBytes(plan_, t, s, b) * plan_.tensors[t].passes();
           whole = whole && mask.Reads(s, b);
           if (mask.Reads(s, b) && MayOmit(plan_, t, s))
             outcome.read_bytes += SourceBlockBytes(plan_, t, s, b) * plan_.tensors[t].passes();
@@ -350,7 +360,6 @@ class Chooser {
       energies_;  // by tensor: [sources, blocks], weighed, trimmed
   bool all_exact_ = true;
   double weight_energy_ = 0;
-  double update_energy_ = 0;
 };
 
 }  // namespace

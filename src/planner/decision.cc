@@ -39,11 +39,25 @@ Failure Misfit(const std::string& tensor) {
       Format("the plan's decision for tensor '{}' does not fit its inputs; was the plan changed?", tensor));
 }
 
+// Without a budget the memory limit, and so the number of passes, decides nothing: bytes are those of one
+// pass then, and equal merges have equal decisions.
+uint64_t CountedPasses(const Plan& plan, size_t t) {
+  return plan.budget.bytes ? 1 : plan.tensors[t].passes();
+}
+
+uint64_t LosslessBytes(const Plan& plan) {
+  uint64_t bytes = 0;
+  for (size_t t = 0; t < plan.budget.sources.size(); ++t) {
+    for (const SourceOutcome& source : plan.budget.sources[t])
+      bytes += source.lossless_bytes / CountedPasses(plan, t);
+  }
+  return bytes;
+}
+
 void RestoreBudget(const Json& json, BudgetOutcome& budget) {
   if (!json.at("budget_bytes").is_null()) budget.bytes = json.at("budget_bytes").get<uint64_t>();
   budget.sample_bytes = json.at("sample_read_bytes");
   budget.complete = json.at("complete");
-  budget.lossless_bytes = json.at("lossless_skipped_bytes");
   budget.cut_rate = json.at("cut_rate");
   const std::string strength = json.at("statistics");
   for (const Strength s : {Strength::kNone, Strength::kSampled, Strength::kFull}) {
@@ -83,8 +97,15 @@ Result<void> RestoreTensor(const Json& json, size_t t, Plan& plan) {
   }
   plan.budget.sources[t].clear();
   if (!json.contains("reads")) return {};
-  for (const Json& row : json.at("reads"))
-    plan.budget.sources[t].push_back({row.at(0), row.at(1), row.at(2), row.at(3), row.at(4)});
+  const uint64_t passes = CountedPasses(plan, t);
+  for (const Json& row : json.at("reads")) {
+    plan.budget.sources[t].push_back({.available_bytes = row.at(0).get<uint64_t>() * passes,
+                                      .read_bytes = row.at(1).get<uint64_t>() * passes,
+                                      .lossless_bytes = row.at(2).get<uint64_t>() * passes,
+                                      .error = row.at(3),
+                                      .energy = row.at(4)});
+    plan.budget.lossless_bytes += plan.budget.sources[t].back().lossless_bytes;
+  }
   if (plan.budget.sources[t].size() != tensor.sources.size()) return Misfit(tensor.name);
   return {};
 }
@@ -126,7 +147,7 @@ Json BudgetJson(const Plan& plan) {
           {"statistics", StrengthName(budget.strength)},
           {"sample_read_bytes", budget.sample_bytes},
           {"complete", budget.complete},
-          {"lossless_skipped_bytes", budget.lossless_bytes},
+          {"lossless_skipped_bytes", LosslessBytes(plan)},
           {"predicted_deviation", DeviationJson(budget.predicted)},
           {"certificate", CertificateJson(budget.certificate)},
           {"checks_pairs", plan.checks_pairs},
@@ -140,9 +161,13 @@ Json TensorDecision(const Plan& plan, size_t t) {
   if (plan.constants[t]) json["constants"] = ConstantsJson(*plan.constants[t]);
   if (plan.budget.sources[t].empty()) return json;
   Json reads = Json::array();
+  const uint64_t passes = CountedPasses(plan, t);
   for (const SourceOutcome& s : plan.budget.sources[t])
-    reads.push_back({s.available_bytes, s.read_bytes, s.lossless_bytes, s.error, s.energy});
+    reads.push_back(
+        {s.available_bytes / passes, s.read_bytes / passes, s.lossless_bytes / passes, s.error, s.energy});
   json["reads"] = reads;
+  json["elements"] = plan.tensors[t].elements;
+  json["block_elements"] = BlockElements(plan, t);
   return json;
 }
 
@@ -165,6 +190,7 @@ Result<void> RestoreDecision(const Json& budget, const std::vector<Json>& tensor
     RestoreBudget(budget, plan.budget);
     plan.budget.request.policy = MP_TRY(ParsePolicy(budget.at("policy")));
     plan.checks_pairs = budget.at("checks_pairs");
+    plan.budget.lossless_bytes = 0;
     for (size_t t = 0; t < tensors.size(); ++t)
       MP_TRY(RestoreTensor(tensors[t], t, plan));
   } catch (const Json::exception& e) {

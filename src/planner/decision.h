@@ -17,7 +17,8 @@ Json BudgetJson(const Plan& plan);
 Json DeviationJson(const Deviation& deviation);
 Json CertificateJson(const std::optional<Certificate>& certificate);
 
-/// The decision for one tensor: "mask" unless all is read, "constants" where given, "reads" by source.
+/// The decision for one tensor: "mask" unless all is read, "constants" where given, "reads" by source with
+/// the "elements" and "block_elements" that they are counted in.
 Json TensorDecision(const Plan& plan, size_t tensor);
 
 /// The constants of a merge's tensors from their decisions, in the order of merge.tensors. Fails with

@@ -52,7 +52,7 @@ std::optional<TensorStatistics> ConstantsOf(const ResolvedTensor& tensor, const 
     statistics.thresholds.push_back(trims ? exact->threshold : Threshold{});
     if (!tensor.request.l1) continue;
     const double l1 = source->knowledge.l1;
-    statistics.l1_whole.push_back(l1);
+    statistics.l1_whole.push_back(trims ? exact->l1_whole : l1);
     statistics.l1_kept.push_back(trims ? exact->l1_kept : rule.kind == KeepRule::Kind::kNone ? 0.0 : l1);
   }
   return statistics;

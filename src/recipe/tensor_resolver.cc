@@ -120,7 +120,24 @@ class TensorResolver {
     tensor.facts.elements = tensor.elements;
     if (state_.merge.out_dtype) tensor.dtype = *state_.merge.out_dtype;
     if (!Parameterise(scope, names, t, tensor)) return;
+    if (state_.options.stand_ins) AddStandIn(names[reference], tensor);
     state_.merge.tensors.push_back(std::move(tensor));
+  }
+
+  // The donor's tensor of the same name becomes the reference where a method without a base takes all from
+  // others.
+  void AddStandIn(const std::string& name, ResolvedTensor& tensor) {
+    const size_t donor = state_.merge.donor;
+    if (state_.method->domain == Domain::kDeltas || tensor.sources[0].model == donor) return;
+    const auto place = state_.CheckpointOf(donor).tensors().find(name);
+    if (place == state_.CheckpointOf(donor).tensors().end()) return;
+    const TensorEntry& entry = state_.CheckpointOf(donor).entry(place->second);
+    if (!IsMergeable(entry.dtype) || entry.shape != tensor.shape) return;
+    tensor.sources.insert(tensor.sources.begin(), TensorSource{donor, place->second});
+    for (size_t& input : tensor.inputs)
+      ++input;
+    tensor.merged = true;
+    tensor.rule.clear();
   }
 
   const TensorEntry& EntryOf(const TensorSource& source) {

@@ -17,6 +17,7 @@ Json Tensor() {
           {"digest", "d"},
           {"chunks", {"a", "b"}},  // 400,000 bytes: 25 leaves
           {"sources", {{{"input", 0}, {"tensor", "w"}, {"digest", "s"}}}},
+          {"decision", Json::object()},
           {"thresholds", {{{"input", 0}, {"magnitude", 0.5}, {"equals", 7}, {"equals_kept", 3}}}}};
 }
 
@@ -30,6 +31,7 @@ Json Sound() {
             {"plan_digest", "p"},
             {"seed", 0},
             {"block_bytes", 1048576},
+            {"budget", Json::object()},
             {"inputs", {{{"header_digest", "h"}, {"role", "base"}}}},
             {"units", {{{"file", "model.safetensors"}, {"bytes", 5}, {"header_digest", "h"}}}},
             {"tensors", {Tensor()}},
@@ -37,7 +39,7 @@ Json Sound() {
           {"envelope",
            {{"recipe", "text"},
             {"recipe_path", "r.yml"},
-            {"options", {{"allow_nonfinite", false}, {"missing_is_base", true}}},
+            {"options", {{"allow_nonfinite", false}, {"missing_is_base", true}, {"memory_bytes", 5}}},
             {"paths", {{"base", "/models/base"}}},
             {"notes", {{"README.md", {{"digest", "n"}, {"bytes", 3}}}}}}}};
 }

@@ -202,8 +202,11 @@ TEST(MethodTable, ParametersAndDefaultsAreMergekits) {
 }
 
 TEST(MethodTable, OnlyFixedCoefficientsAreAdditive) {
-  for (const Method* method : AllMethods())
-    EXPECT_EQ(method->additive, method->name == "task_arithmetic") << method->name;
+  const std::set<std::string> additive = {"linear", "passthrough", "task_arithmetic"};
+  for (const Method* method : AllMethods()) {
+    EXPECT_EQ(method->additive, additive.count(method->name) > 0) << method->name;
+    EXPECT_NE(method->coefficients, nullptr) << method->name;
+  }
 }
 
 }  // namespace

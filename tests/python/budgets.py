@@ -3,11 +3,13 @@
 A mask is a tuple of booleans, one for each block of one tensor of one expert; True: it was read.
 """
 
+import ctypes
 import itertools
 import json
+import mmap
 import os
+import re
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,6 @@ BLOCKS = ("--block-size", "16KiB")
 POLICIES = ("gram", "norm", "uniform", "fair", "random")
 SIZE = dict(layers=2, hidden=64, inner=160, vocab=256)  # tensors of 1 to 4 blocks in F32, 0.5 MB in all
 FAMILY = program.ROOT / "examples/family"
-MEASURE = Path(__file__).with_name("measure.py")
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
 
@@ -89,20 +90,40 @@ def merge(mp, recipe, *flags):
     return told, checkpoints.read_checkpoint(out)
 
 
-def merge_cold(mp, recipe, *flags):
-    """Merges with nothing in the page cache; yields the report and the bytes that the kernel fetched."""
-    report, out = mp.fresh("cost"), mp.fresh("out")
-    command = [sys.executable, "-S", "-E", MEASURE, report, program.BINARY, "merge", mp.recipe(recipe), out, "--json", *BLOCKS, *flags]
-    drop_caches()
+def merge_watched(mp, recipe, *flags):
+    """Merges under strace with the experts out of the page cache; yields the report and what was asked of each file: [(offset, bytes)]."""
+    trace, out = mp.fresh("trace"), mp.fresh("out")
+    calls = "trace=pread64,read,readv,preadv,preadv2"
+    command = ["strace", "-ff", "-y", "-e", calls, "-o", trace, program.BINARY, "merge", mp.recipe(recipe), out, "--json", *BLOCKS, *flags]
     told = subprocess.run(list(map(str, command)), env=mp.env, cwd=mp.root, capture_output=True, text=True, timeout=300)
-    status, _, fetched = map(int, report.read_text().split())
-    assert status == 0, told.stderr
-    return json.loads(told.stdout), fetched
+    assert told.returncode == 0, told.stderr
+    asked = {}
+    for part in trace.parent.glob(f"{trace.name}.*"):  # one file for each thread
+        for path, offset, got in READ.findall(part.read_text(errors="replace")):
+            asked.setdefault(Path(path), []).append((int(offset), int(got)))
+    return json.loads(told.stdout), asked
 
 
-def drop_caches():
-    os.sync()
-    Path("/proc/sys/vm/drop_caches").write_text("3")
+READ = re.compile(r"pread64\(\d+<([^>]*)>.*, (\d+)\) += (\d+)$", re.MULTILINE)
+
+
+def forget_pages(path):
+    """Takes a file out of the page cache."""
+    with open(path, "rb") as f:
+        os.fsync(f.fileno())
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def resident_bytes(path):
+    """How much of a file is in the page cache."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    size = path.stat().st_size
+    with open(path, "rb") as f, mmap.mmap(f.fileno(), size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as pages:
+        pages_of = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+        start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+        if libc.mincore(ctypes.c_void_p(start), ctypes.c_size_t(size), pages_of):
+            raise OSError(ctypes.get_errno(), "mincore")
+        return sum(p & 1 for p in pages_of) * mmap.PAGESIZE
 
 
 def weights(out):

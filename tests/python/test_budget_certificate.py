@@ -37,7 +37,7 @@ def test_no_stored_result_is_further_from_the_full_one_than_certified(method, dt
         budgets.analyze(mp, family)
         recipe = recipe_of(dice, family, method)
         _, full = budgets.merge(mp, recipe)
-        for budget in SHARES:
+        for budget in SHARES[seed - 1 :: 2]:
             told, got = budgets.merge(mp, recipe, "--budget", budget, "--policy", dice.pick(*budgets.POLICIES))
             measured = budgets.distance(got, full)
             assert measured <= bound(told) * (1 + 1e-12), f"{budget}: {measured} away, certified {told['certificate']}"

@@ -87,7 +87,8 @@ def test_everything_that_is_planned_by_is_in_the_digest(mp):
     family = budgets.make(mp.root)
     recipe = families.smallest("ties", family)
     budgets.analyze(mp, family)
-    ways = [("--budget", "20%"), ("--budget", "30%"), ("--budget", "20%", "--policy", "random"), ("--budget", "20%", "--policy", "norm")]
+    # Inner products play no part in sign elections, so that gram and norm choose alike here and make the same plan.
+    ways = [("--budget", "20%"), ("--budget", "30%"), ("--budget", "20%", "--policy", "random"), ("--budget", "20%", "--policy", "uniform")]
     told = [budgets.plan(mp, recipe, *w)["plan_digest"] for w in ways]
     told.append(mp.ok("plan", mp.recipe(recipe), "--json", "--budget", "20%", "--block-size", "32KiB").json["plan_digest"])
     budgets.analyze(mp, family, "--density", "0.4")

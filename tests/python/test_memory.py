@@ -24,7 +24,7 @@ def peak_of(mp, *arguments):
     report = mp.fresh("peak")
     command = [sys.executable, "-S", "-E", MEASURE, report, program.BINARY, *arguments, "--json"]
     told = subprocess.run(list(map(str, command)), env=mp.env, cwd=mp.root, capture_output=True, text=True, timeout=300)
-    status, peak, _ = map(int, report.read_text().split())
+    status, peak = map(int, report.read_text().split())
     assert status == 0, told.stderr
     return peak, json.loads(told.stdout)
 
