@@ -313,16 +313,15 @@ Result<Report> Replay(const std::string& manifest_folder, const MergeRequest& re
   again.seed = core.at("seed");
   again.allow_nonfinite = envelope.at("options").at("allow_nonfinite");
   again.missing_is_base = envelope.at("options").at("missing_is_base");
+  const SavedDecision saved = DecisionFrom(manifest);
   // Under a budget the memory decides what fits into it.
-  if (core.at("budget").value("budget_bytes", Json()).is_number())
-    again.run.memory_bytes = envelope.at("options").at("memory_bytes");
+  if (saved.HasBudget()) again.run.memory_bytes = envelope.at("options").at("memory_bytes");
   if (core.at("version") != MERGEPIPE_VERSION) {
     return Fail(Code::kUnsupported,
                 Format("{}: was made by version {}, this is {}; replay needs the same version",
                        manifest_folder, core.at("version").get<std::string>(), MERGEPIPE_VERSION));
   }
   const Expectation expected = ExpectationFrom(manifest);
-  const SavedDecision saved = DecisionFrom(manifest);
   Planned planned = MP_TRY(PlanRequest(again, {envelope.at("recipe"), envelope.at("recipe_path")}, &saved));
   return MergeRun(again, std::move(planned), &expected).Execute();
 }

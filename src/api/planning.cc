@@ -97,7 +97,7 @@ Result<Planned> PlanSaved(const MergeRequest& request, Drafted draft, const Save
   KnownConstants constants = MP_TRY(ConstantsFrom(merge, decisions));
   Plan plan = MP_TRY(DraftPlan(draft.merge, OptionsOf(request), std::move(constants)));
   MP_TRY(RestoreDecision(saved.budget, decisions, plan));
-  SealPlan(plan, saved.budget.at("identities").get<std::vector<std::string>>());
+  SealPlan(plan, plan.identities);
   if (plan.digest != saved.plan_digest)
     return Fail(Code::kInvalidInput,
                 Format("the same recipe gives another plan than when {}; were inputs added or removed?",
@@ -113,7 +113,7 @@ Result<Recipe> Resolve(const MergeRequest& request, const SavedDecision* saved, 
   options.stand_ins = parsed.budget || !request.budget.empty() || request.max_deviation;
   if (saved != nullptr) {
     options.paths = saved->paths;
-    options.stand_ins = saved->budget.value("budget_bytes", Json()).is_number();
+    options.stand_ins = saved->HasBudget();
   }
   draft.merge = std::make_shared<const ResolvedMerge>(MP_TRY(ResolveRecipe(parsed, options, *draft.ledger)));
   draft.warnings = draft.merge->warnings;
@@ -186,6 +186,11 @@ Result<Planned> PlanRequest(const MergeRequest& request, RecipeText recipe, cons
   MP_TRY(ChooseUnder(draft.budget, *evidence, draft.plan));
   SealPlan(draft.plan, Identities(*draft.merge, *evidence));
   WarnOfUncheckedPairs(draft.plan, draft.warnings);
+  if (draft.budget.kind == Budget::Kind::kDeviation && !draft.merge->method->additive) {
+    draft.warnings.push_back(
+        Format("{}: the error that the deviation is held against is an estimate, not a bound",
+               draft.merge->method->name));
+  }
   return Planned{std::move(draft.recipe), std::move(draft.ledger), std::move(draft.plan),
                  std::move(draft.warnings)};
 }

@@ -26,6 +26,9 @@ struct SavedDecision {
   std::map<std::string, std::string> paths;  ///< of models, by name
   std::vector<std::string> header_digests;   ///< by model
   std::string plan_digest;
+  bool HasBudget() const {
+    return budget.is_object() && budget.contains("budget_bytes") && budget.at("budget_bytes").is_number();
+  }
   std::string origin;  ///< "the plan was made" or "the manifest was written", for messages
 };
 

@@ -89,11 +89,30 @@ CREATE TABLE analysis (
 ) WITHOUT ROWID;
 )";
 
+// What a file says that it is.
+struct Label {
+  int64_t application = 0, version = 0, tables = 0;
+};
+
+Result<Label> ReadNumbers(const Database& database) {
+  Label label;
+  label.application = MP_TRY(database.Number("PRAGMA application_id"));
+  label.version = MP_TRY(database.Number("PRAGMA user_version"));
+  label.tables = MP_TRY(database.Number("SELECT count(*) FROM sqlite_schema"));
+  return label;
+}
+
+// In one transaction: another process may be making the catalog at this moment.
+Result<Label> ReadLabel(const Database& database) {
+  MP_TRY(database.Execute("SAVEPOINT label"));
+  auto label = ReadNumbers(database);
+  MP_TRY(database.Execute("RELEASE label"));
+  return label;
+}
+
 // True for a catalog, false for a file without anything in it yet. Fails on everything else.
 Result<bool> IsCatalog(const Database& database) {
-  const int64_t application = MP_TRY(database.Number("PRAGMA application_id"));
-  const int64_t version = MP_TRY(database.Number("PRAGMA user_version"));
-  const int64_t tables = MP_TRY(database.Number("SELECT count(*) FROM sqlite_schema"));
+  const auto [application, version, tables] = MP_TRY(ReadLabel(database));
   if (application == 0 && version == 0 && tables == 0) return false;
   if (application != kApplicationId) {
     return Fail(Code::kInvalidInput,

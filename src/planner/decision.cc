@@ -190,6 +190,10 @@ Result<void> RestoreDecision(const Json& budget, const std::vector<Json>& tensor
     RestoreBudget(budget, plan.budget);
     plan.budget.request.policy = MP_TRY(ParsePolicy(budget.at("policy")));
     plan.checks_pairs = budget.at("checks_pairs");
+    plan.identities = budget.at("identities").get<std::vector<std::string>>();
+    if (plan.identities.size() != plan.merge->models.size())
+      return Fail(Code::kInvalidInput, Format("the plan's decision names {} models, the recipe has {}",
+                                              plan.identities.size(), plan.merge->models.size()));
     plan.budget.lossless_bytes = 0;
     for (size_t t = 0; t < tensors.size(); ++t)
       MP_TRY(RestoreTensor(tensors[t], t, plan));
