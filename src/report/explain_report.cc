@@ -120,7 +120,7 @@ std::string OutcomeText(const Explanation& explanation) {
 std::string Heading(const Explanation& explanation, const std::string& path) {
   const BudgetOutcome& budget = explanation.budget;
   std::string text =
-      Format("{}: {} of {} {} models, {} tensors\n", path, explanation.saved_plan ? "saved plan," : "output,",
+      Format("{}: {} of {}, {} models, {} tensors\n", path, explanation.saved_plan ? "saved plan" : "output",
              explanation.method, explanation.models.size(), explanation.tensors.size());
   text += BudgetLine(explanation);
   text += Format("  known    {}\n", KnowledgeText(budget.strength));
@@ -162,15 +162,18 @@ std::vector<const ExplainedTensor*> ByLoss(const Explanation& explanation) {
   return tensors;
 }
 
-std::string ThresholdsLine(const Explanation& explanation, const ExplainedTensor& tensor) {
+// The span over all inputs; one that was found in less than the whole delta shows.
+std::string ThresholdsLine(const ExplainedTensor& tensor) {
   if (tensor.thresholds.empty()) return "";
-  std::vector<std::string> words;
+  float least = tensor.thresholds[0].magnitude, most = least;
+  bool whole = true;
   for (const ExplainedThreshold& t : tensor.thresholds) {
-    const std::string& model = explanation.models[tensor.sources[t.source].model].name;
-    words.push_back(
-        Format("{:.4g} of {} ({})", t.magnitude, model, t.of_whole_delta ? "whole delta" : "what is read"));
+    least = std::min(least, t.magnitude);
+    most = std::max(most, t.magnitude);
+    whole = whole && t.of_whole_delta;
   }
-  return Format("  {:>65}  thresholds {}\n", "", Join(words, ", "));
+  const std::string span = least < most ? Format("{:.4g} to {:.4g}", least, most) : Format("{:.4g}", least);
+  return Format("  {:>65}trimmed below {}, found in {}\n", "", span, whole ? "whole deltas" : "what is read");
 }
 
 std::string TensorTable(const Explanation& explanation) {
@@ -178,7 +181,7 @@ std::string TensorTable(const Explanation& explanation) {
   const auto tensors = ByLoss(explanation);
   for (size_t i = 0; i < std::min(tensors.size(), kShownTensors); ++i) {
     text += SharesLine(tensors[i]->shares, explanation.shares, tensors[i]->name);
-    text += ThresholdsLine(explanation, *tensors[i]);
+    text += ThresholdsLine(*tensors[i]);
   }
   if (tensors.size() > kShownTensors)
     text += Format("  {:>65}  … and {} more tensors; --json lists all\n", "", tensors.size() - kShownTensors);

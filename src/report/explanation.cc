@@ -284,6 +284,8 @@ std::vector<ExplainedModel> ReadModels(FieldReader& fields, const Json& names, c
 }
 
 Result<Explanation> Complete(Explanation explanation, FieldReader& fields) {
+  std::sort(explanation.tensors.begin(), explanation.tensors.end(),
+            [](const ExplainedTensor& a, const ExplainedTensor& b) { return a.name < b.name; });
   fields.Enter("tensors: ");
   for (const ExplainedTensor& tensor : explanation.tensors) {
     explanation.shares.Add(tensor.shares);
@@ -294,8 +296,6 @@ Result<Explanation> Complete(Explanation explanation, FieldReader& fields) {
   }
   if (!fields.ok())
     return Fail(Code::kInvalidInput, Format("{} is missing or is not what the format says", fields.fault()));
-  std::sort(explanation.tensors.begin(), explanation.tensors.end(),
-            [](const ExplainedTensor& a, const ExplainedTensor& b) { return a.name < b.name; });
   return explanation;
 }
 

@@ -28,10 +28,12 @@ struct Row {
   std::string update[3], weights[3];  // predicted, measured, random
 };
 
+// The cells of a line, without the blanks that an empty last one leaves.
 std::string Line(const Row& row) {
-  return Format("{:>10} {:>10} {:>10} | {:>11} {:>11} {:>11} | {:>11} {:>11} {:>11}\n", row.budget, row.read,
-                row.statistics, row.update[0], row.update[1], row.update[2], row.weights[0], row.weights[1],
-                row.weights[2]);
+  std::string line = Format("{:>10} {:>10} {:>10} | {:>11} {:>11} {:>11} | {:>11} {:>11} {:>11}", row.budget,
+                            row.read, row.statistics, row.update[0], row.update[1], row.update[2],
+                            row.weights[0], row.weights[1], row.weights[2]);
+  return line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
 }
 
 Row RowOf(const SweepPoint& point) {
@@ -64,7 +66,7 @@ std::string SweepReportText(const SweepFacts& facts, const Ledger& ledger) {
   const std::string policy = PolicyName(facts.points.front().planned.request.policy);
   std::string text = Format("{} of {} models, policy {}: deviation from the full read\n\n", facts.method,
                             facts.models, policy);
-  text += Format("{:>32} | {:^35} | {:^35}\n", "", "relative to the update", "relative to the weights");
+  text += Format("{:>32} | {:^35} | {:>29}\n", "", "relative to the update", "relative to the weights");
   text += Line({.budget = "budget",
                 .read = "read",
                 .statistics = "statistics",

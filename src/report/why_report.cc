@@ -69,7 +69,9 @@ std::string OrderText(const BudgetOutcome& budget) {
   std::string text = Format("  {}\n", PolicyText(budget.request.policy));
   if (budget.strength == Strength::kNone)
     return text + "  nothing was known of the experts, so no block was worth more than another\n";
-  text += Format("  the order was cut at a gain of {:.4g} per byte", budget.cut_rate);
+  text += OrdersByGain(budget.request.policy) ? "  the order was cut at a gain of "
+                                              : "  the first block that was left would bring ";
+  text += Format("{:.4g} per byte", budget.cut_rate);
   return text + (budget.strength == Strength::kSampled ? ", by estimates from samples\n" : "\n");
 }
 
