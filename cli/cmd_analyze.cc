@@ -51,9 +51,9 @@ std::vector<FlagSpec> Flags() {
   std::vector<FlagSpec> flags = {
       {.name = "--density",
        .value = "D,...",
-       .help = "also find the exact magnitude that the largest share D of each tensor's delta has, for "
-               "methods that "
-               "trim",
+       .help = "also find the exact threshold that the largest share D of each tensor's delta passes, for "
+               "methods "
+               "that trim (density of ties)",
        .environment = "",
        .repeated = true},
       {.name = "--block-size",

@@ -13,7 +13,7 @@ int Run(const Arguments& arguments) {
 const Command& ExplainCommand() {
   static const Command command = {
       .name = "explain",
-      .summary = "tell what a plan reads and leaves out, and why",
+      .summary = "tell what a saved plan or an output reads and leaves out, and why",
       .positionals = {{"PLAN", "file that mergepipe plan -o wrote, or an output folder", true}},
       .flags = {{.name = "--why",
                  .value = "TENSOR",
@@ -32,7 +32,7 @@ const Command& ExplainCommand() {
       .exit_statuses =
           "  0  done\n  1  failed while running\n  2  there is no such plan, output or tensor, or the file "
           "is "
-          "damaged\n",
+          "damaged",
       .run = Run,
   };
   return command;

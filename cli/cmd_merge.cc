@@ -27,18 +27,19 @@ const Command& MergeCommand() {
   static const Command command = {
       .name = "merge",
       .summary = "merge checkpoints by a recipe and publish the result, all or nothing",
-      .positionals = {{"RECIPE", "mergekit YAML file; beside --base, --method and --expert give OUT alone",
+      .positionals = {{"RECIPE", "mergekit YAML file; beside --base, --method and --expert there is none",
                        false},
                       {"OUT", "folder to make", false}},
       .flags = Flags(),
-      .examples = {"mergepipe merge ties.yml merged",
+      .examples = {"mergepipe merge ties.yml merged", "mergepipe merge ties.yml merged --budget 10%",
                    "mergepipe merge ties.yml merged --memory 512MiB --json",
                    "mergepipe merge --base base --method ties --expert math:0.5 --expert code:0.5 --set "
                    "density=0.3 merged"},
       .exit_statuses =
           "  0    done\n  1    failed while running\n  2    the request or an input is wrong; nothing was "
           "published\n"
-          "  75   failed midway for a reason that may pass (disk full): try again\n  130, 143  interrupted; "
+          "  75   failed midway for a reason that may pass (disk full, catalog locked): try again\n  130, "
+          "143  interrupted; "
           "continue with --resume",
       .run = Run,
   };

@@ -30,13 +30,15 @@ const Command& PlanCommand() {
   static const Command command = {
       .name = "plan",
       .summary = "tell what a merge would read, write and need, and what error a budget causes",
-      .positionals = {{"RECIPE", "mergekit YAML file; beside --base, --method and --expert give OUT alone",
+      .positionals = {{"RECIPE", "mergekit YAML file; beside --base, --method and --expert there is none",
                        false},
                       {"OUT", "folder to check as an output", false}},
       .flags = Flags(),
       .examples = {"mergepipe plan ties.yml", "mergepipe plan ties.yml --budget 10% -o plan.json",
                    "mergepipe plan ties.yml merged --memory 256MiB --json"},
-      .exit_statuses = kUsualStatuses,
+      .exit_statuses =
+          "  0  done\n  1  failed while running\n  2  the request or an input is wrong\n  75  the catalog is "
+          "locked; try again\n  130, 143  interrupted",
       .run = Run,
   };
   return command;

@@ -36,9 +36,9 @@ const Command& ReplayCommand() {
       .examples = {"mergepipe replay merged again"},
       .exit_statuses =
           "  0  done, the same bytes\n  1  failed while running\n  2  an input changed (named), or the "
-          "request is wrong; nothing was published\n  3  the manifest was changed\n  75   failed midway for "
+          "request is wrong; nothing was published\n  3  the manifest was changed\n  75  failed midway for "
           "a reason that may pass\n  130, "
-          "143  interrupted",
+          "143  interrupted; continue with --resume",
       .run = Run,
   };
   return command;

@@ -23,8 +23,10 @@ std::vector<FlagSpec> Flags() {
        .value = "",
        .help = "continue an interrupted run of this plan",
        .environment = ""}};
-  for (FlagSpec& flag : CommonFlags())
+  for (FlagSpec& flag : CommonFlags()) {
+    if (flag.name == "--memory") flag.help = "not used: the limit is part of the plan";
     flags.push_back(std::move(flag));
+  }
   return flags;
 }
 
@@ -40,7 +42,7 @@ const Command& RunPlanCommand() {
       .exit_statuses =
           "  0  done\n  1  failed while running\n  2  an input changed (named), or the request is wrong; "
           "nothing was "
-          "published\n  75   failed midway for a reason that may pass\n  130, 143  interrupted; continue "
+          "published\n  75  failed midway for a reason that may pass\n  130, 143  interrupted; continue "
           "with "
           "--resume",
       .run = Run,

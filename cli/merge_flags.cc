@@ -54,9 +54,11 @@ Result<void> TakeDeviation(const Arguments& arguments, MergeRequest& request) {
     request.max_deviation = value;
     request.deviation_of_weights = std::string(flag) == "--max-deviation-weights";
   }
-  // A budget from the environment is a default, which a deviation that was typed replaces.
+  // What the environment says is a default, which a deviation that was typed replaces.
   const char* usual = std::getenv("MERGEPIPE_BUDGET");
   if (request.max_deviation && usual != nullptr && request.budget == usual) request.budget.clear();
+  const char* policy = std::getenv("MERGEPIPE_POLICY");
+  if (request.max_deviation && policy != nullptr && request.policy == policy) request.policy.clear();
   return {};
 }
 
@@ -88,11 +90,14 @@ std::vector<FlagSpec> MergeFlags() {
        .environment = "MERGEPIPE_BLOCK_SIZE"},
       {.name = "--budget",
        .value = "SHARE|SIZE",
-       .help = "read at most this much of the experts: 10%, 8GiB; default: what the recipe says, else all",
+       .help = "read at most this much of the experts, such as 10% or 8GiB; default what the recipe says, "
+               "else all",
        .environment = "MERGEPIPE_BUDGET"},
       {.name = "--max-deviation",
        .value = "X",
-       .help = "instead of a budget: read as little as keeps the predicted error below X of the update",
+       .help =
+           "instead of a budget: read as little as keeps the predicted error within X of the update, 0.3 for "
+           "30 %; needs mergepipe analyze",
        .environment = ""},
       {.name = "--max-deviation-weights",
        .value = "X",
@@ -100,19 +105,17 @@ std::vector<FlagSpec> MergeFlags() {
        .environment = ""},
       {.name = "--policy",
        .value = "NAME",
-       .help = "which blocks come first: gram (default), norm, uniform, fair, random",
+       .help = "which blocks are read first: gram (what lowers the error most; default), norm, uniform, "
+               "fair, random",
        .environment = "MERGEPIPE_POLICY"},
-      {.name = "--catalog",
-       .value = "FILE",
-       .help = "the catalog; default $XDG_CACHE_HOME/mergepipe/catalog.db",
-       .environment = "MERGEPIPE_CATALOG"},
+      CatalogFlag(),
       {.name = "--seed",
        .value = "N",
        .help = "seed of the methods that drop at random; default 0",
        .environment = "MERGEPIPE_SEED"},
       {.name = "--missing",
        .value = "base|error",
-       .help = "what a tensor is that a model lacks: the base's, or an error (default)",
+       .help = "where a model lacks a tensor: take the base's, or stop with an error (default)",
        .environment = ""},
       {.name = "--allow-nonfinite",
        .value = "",

@@ -37,9 +37,7 @@ void AddFlag(const FlagSpec& flag, Parsed& parsed) {
     parsed.app->add_flag(flag.name, parsed.switches[flag.name], flag.help);
     return;
   }
-  const std::string help =
-      flag.environment.empty() ? flag.help : flag.help + " (or " + flag.environment + ")";
-  CLI::Option* option = parsed.app->add_option(flag.name, parsed.values[flag.name], help);
+  CLI::Option* option = parsed.app->add_option(flag.name, parsed.values[flag.name], flag.help);
   option->type_name(flag.value)->type_size(1)->expected(1);
   option->multi_option_policy(flag.repeated ? CLI::MultiOptionPolicy::TakeAll
                                             : CLI::MultiOptionPolicy::TakeLast);
@@ -109,8 +107,8 @@ bool AsksForJson(int argc, char** argv) {
 
 int RunCommandLine(const std::vector<const Command*>& commands, int argc, char** argv) {
   CLI::App app(
-      "mergepipe merges language-model checkpoints: in bounded memory, all or nothing, replayable byte for "
-      "byte.",
+      "mergepipe merges language-model checkpoints: from as many expert bytes as you allow, in bounded "
+      "memory, all or nothing, replayable byte for byte.",
       "mergepipe");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("mergepipe ") + Version());

@@ -94,7 +94,7 @@ std::vector<FlagSpec> CommonFlags() {
   return {
       {.name = "--threads",
        .value = "N",
-       .help = "cores to compute on; default all",
+       .help = "threads that compute at the same time; default as many as there are cores",
        .environment = "MERGEPIPE_THREADS"},
       {.name = "--memory",
        .value = "SIZE",

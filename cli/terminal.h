@@ -27,8 +27,4 @@ Result<RunOptions> RunOptionsOf(const Arguments& arguments);
 /// Clears the progress line, if one stands.
 void ClearProgressLine();
 
-/// Exit statuses as most commands have them.
-inline constexpr const char* kUsualStatuses =
-    "  0  done\n  1  failed while running\n  2  the request or an input is wrong; nothing was published\n";
-
 }  // namespace mergepipe::cli

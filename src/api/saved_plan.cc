@@ -151,7 +151,7 @@ Result<void> CheckStamps(const SavedPlan& saved, const ResolvedMerge& merge) {
   std::vector<bool> checked(merge.models.size(), true);  // by digests, where all of its tensors have one
   for (const ResolvedTensor& tensor : merge.tensors) {
     const auto found = saved.expected.find(tensor.name);
-    for (size_t s = 0; s < tensor.sources.size() && tensor.merged; ++s) {
+    for (size_t s = 0; s < tensor.sources.size(); ++s) {
       const bool known =
           found != saved.expected.end() && s < found->second.size() && !found->second[s].empty();
       if (!known) checked[tensor.sources[s].model] = false;

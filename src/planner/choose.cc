@@ -12,6 +12,12 @@
 namespace mergepipe {
 namespace {
 
+// As --block-size takes it.
+std::string BlockSizeText(uint64_t bytes) {
+  constexpr uint64_t kMiB = 1u << 20;
+  return bytes % kMiB == 0 ? Format("{}MiB", bytes / kMiB) : Format("{}KiB", bytes >> 10);
+}
+
 // Steps that change nothing that is predicted are taken all the same where the budget has room: the
 // prediction may be an estimate, and a full budget is the full read.
 class Chooser {
@@ -179,7 +185,7 @@ class Chooser {
           Code::kUsage,
           Format("--max-deviation needs experts that are analysed at this block size; run: mergepipe analyze "
                  "{}{} --block-size {}",
-                 merge_.models[ReferenceModel()].path, experts, plan_.options.block_bytes));
+                 merge_.models[ReferenceModel()].path, experts, BlockSizeText(plan_.options.block_bytes)));
     }
     const double whole = GainFrom(0) + (budget_.of_weights ? weight_energy_ : 0);
     const double allowed = budget_.deviation * budget_.deviation * whole;

@@ -147,7 +147,7 @@ std::string PlanReportText(const Plan& plan) {
     text += Format("  {:<7} {:>10}  {}\n", plan.reference_model[i] ? "base" : "expert", HumanBytes(bytes[i]),
                    merge.models[i].name);
   const std::string budget = BudgetText(plan);
-  if (!budget.empty()) text += "\nleft out\n" + budget;
+  if (!budget.empty()) text += "\nbudget\n" + budget;
   text += "\nwrites\n";
   for (const Unit& unit : plan.units)
     text += Format("  {:>18}  {} ({} tensors)\n", HumanBytes(unit.layout.file_size), unit.file_name,
