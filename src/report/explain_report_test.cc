@@ -156,7 +156,7 @@ TEST(ExplainReport, UnknownTensorsGetTheNearestName) {
 
 TEST(ExplainReport, WhatNobodyKnowsIsNotGivenANumber) {
   Json plan = SoundPlan();
-  plan["tensors"][0]["reads"] = Json::parse("[[0,0,0,0,0],[20,12,0,0,0],[20,8,0,0,0]]");
+  plan["tensors"][0]["reads"] = Json::parse("[[0,0,0,0,0],[20,12,0,0,0],[20,8,4,0,0]]");
   plan["budget"]["statistics"] = "none";
   const auto explanation = Plan(plan);
   ASSERT_TRUE(explanation) << explanation.error().message;
