@@ -73,7 +73,7 @@ Json SharesJson(const ReadShares& part, const ReadShares& whole) {
   const auto error = ErrorShare(part, whole);
   return {{"available_bytes", part.available_bytes},
           {"read_bytes", part.read_bytes},
-          {"lossless_skipped_bytes", part.lossless_bytes},
+          {"lossless_skipped_bytes", part.lossless_bytes + part.shared_bytes},
           {"shared_bytes", part.shared_bytes},
           {"left_out_bytes", part.left_out_bytes},
           {"omitted_error_share", error ? Json(*error) : Json()}};

@@ -20,7 +20,7 @@ Json Tensor() {
           {"inputs", {1, 2}},
           {"expected", {"", "", ""}},
           {"mask", {{"block_elements", 4}, {"rows", {{1, 2, 1, 0, 1, 2}, {1, 0, 1, 3, 1, 2}}}}},
-          {"reads", {{0, 0, 0, 0.0, 0.0}, {20, 12, 0, 1.0, 4.0}, {20, 8, 8, 0.0, 2.0}}},
+          {"reads", {{0, 0, 0, 0.0, 0.0}, {20, 12, 0, 1.0, 4.0}, {20, 8, 12, 0.0, 2.0}}},
           {"constants",
            {{"thresholds", {{0x3f000000, 3, 2, nullptr}, {0, 0, 0, nullptr}}},
             {"l1_whole", Json::array()},
@@ -29,8 +29,7 @@ Json Tensor() {
 
 // A tensor of the base alone.
 Json Embedding() {
-  return {{"name", "embed"}, {"elements", 3},           {"block_elements", 4},
-          {"models", {0}},   {"inputs", Json::array()}, {"reads", {{0, 0, 0, 0.0, 0.0}}}};
+  return {{"name", "embed"}, {"models", {0}}, {"inputs", Json::array()}};
 }
 
 Json Budget() {
@@ -39,7 +38,7 @@ Json Budget() {
           {"statistics", "full"},
           {"sample_read_bytes", 0},
           {"complete", false},
-          {"lossless_skipped_bytes", 8},
+          {"lossless_skipped_bytes", 12},
           {"predicted_deviation", {{"relative_to_weights", 0.01}, {"relative_to_update", 0.5}}},
           {"certificate", nullptr},
           {"checks_pairs", false},
@@ -100,7 +99,7 @@ TEST(ExplainReport, BytesAreSplitIntoReadLosslessSharedAndLeftOut) {
   EXPECT_EQ(json["experts"][0]["read_bytes"], 12);
   EXPECT_EQ(json["experts"][0]["left_out_bytes"], 8);
   EXPECT_EQ(json["experts"][0]["omitted_error_share"], 1.0);
-  EXPECT_EQ(json["experts"][1]["lossless_skipped_bytes"], 8);
+  EXPECT_EQ(json["experts"][1]["lossless_skipped_bytes"], 12);
   EXPECT_EQ(json["experts"][1]["shared_bytes"], 4);
   EXPECT_EQ(json["experts"][1]["left_out_bytes"], 0);
   EXPECT_EQ(json["available_bytes"], 40);
@@ -157,7 +156,7 @@ TEST(ExplainReport, UnknownTensorsGetTheNearestName) {
 
 TEST(ExplainReport, WhatNobodyKnowsIsNotGivenANumber) {
   Json plan = SoundPlan();
-  plan["tensors"][0]["reads"] = Json::parse("[[0,0,0,0,0],[20,12,0,0,0],[20,8,0,0,0]]");
+  plan["tensors"][0]["reads"] = Json::parse("[[0,0,0,0,0],[20,12,0,0,0],[20,8,4,0,0]]");
   plan["budget"]["statistics"] = "none";
   const auto explanation = Plan(plan);
   ASSERT_TRUE(explanation) << explanation.error().message;

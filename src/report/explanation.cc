@@ -103,6 +103,11 @@ class DecisionReader {
     fields_.Enter(Format("tensor '{}': ", name));
     ExplainedTensor tensor{
         .name = name, .merged = inputs.is_array(), .sources = {}, .thresholds = {}, .shares = {}};
+    if (!decision.contains("reads")) {  // no expert has a part in it
+      for (const uint64_t model : models)
+        tensor.sources.push_back({.model = KnownModel(model), .shares = {}, .blocks = {}});
+      return tensor;
+    }
     tensor.elements = fields_.Count(decision, "elements");
     tensor.block_elements = fields_.Count(decision, "block_elements");
     if (tensor.block_elements == 0 || tensor.block_elements > kMostBytes || tensor.elements > kMostBytes)
@@ -136,13 +141,17 @@ class DecisionReader {
   }
 
  private:
+  size_t KnownModel(uint64_t model) {
+    return model < models_ ? static_cast<size_t>(model) : (fields_.Blame("models"), 0);
+  }
+
   ExplainedSource ReadSource(const Json& row, uint64_t model) {
     ExplainedSource source;
-    if (!row.is_array() || row.size() != 5 || model >= models_) {
+    source.model = KnownModel(model);
+    if (!row.is_array() || row.size() != 5) {
       fields_.Blame("reads");
       return source;
     }
-    source.model = static_cast<size_t>(model);
     ReadShares& shares = source.shares;
     shares.available_bytes = fields_.CountOf(row[0], "reads");
     shares.read_bytes = fields_.CountOf(row[1], "reads");
@@ -172,8 +181,11 @@ class DecisionReader {
     if (rows.size() + 1 != tensor.sources.size() || !rows[s - 1].is_array() || rows[s - 1].size() % 2 != 0)
       return fields_.Blame("rows");
     const uint64_t read = AddRuns(rows[s - 1], s, runs, source);
-    const bool adds_up = shares.read_bytes == read && shares.lossless_bytes <= shares.left_out_bytes;
+    const uint64_t skipped = shares.lossless_bytes;  // with those that are shared
+    const bool adds_up = shares.read_bytes == read && skipped >= shares.shared_bytes &&
+                         skipped - shares.shared_bytes <= shares.left_out_bytes;
     if (!adds_up) return fields_.Blame("rows");
+    shares.lossless_bytes -= shares.shared_bytes;
     shares.left_out_bytes -= shares.lossless_bytes;
     source.blocks.lossless = runs.BlocksIn(shares.lossless_bytes);
     source.blocks.left_out -= std::min(source.blocks.left_out, source.blocks.lossless);

@@ -10,7 +10,8 @@
 
 namespace mergepipe {
 
-/// What becomes of bytes of experts: available = read + lossless + shared + left out, second passes included.
+/// What becomes of bytes of experts: available = read + lossless + shared + left out; under a budget second
+/// passes are included.
 struct ReadShares {
   uint64_t available_bytes = 0;
   uint64_t read_bytes = 0;

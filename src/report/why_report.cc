@@ -33,7 +33,7 @@ Json SourceJson(const Explanation& explanation, const ExplainedTensor& tensor,
           {"left_out_blocks", source.blocks.left_out},
           {"available_bytes", shares.available_bytes},
           {"read_bytes", shares.read_bytes},
-          {"lossless_skipped_bytes", shares.lossless_bytes},
+          {"lossless_skipped_bytes", shares.lossless_bytes + shares.shared_bytes},
           {"shared_bytes", shares.shared_bytes},
           {"left_out_bytes", shares.left_out_bytes},
           {"read_energy", EnergyRead(shares)},
@@ -151,8 +151,10 @@ Json WhyJson(const Explanation& explanation, const ExplainedTensor& tensor) {
 }
 
 std::string WhyText(const Explanation& explanation, const ExplainedTensor& tensor) {
-  std::string text = Format("{}: {} {} in blocks of {}\n", tensor.name, tensor.elements,
-                            tensor.merged ? "elements" : "bytes", tensor.block_elements);
+  std::string text = tensor.name + "\n";
+  if (tensor.elements > 0)
+    text = Format("{}: {} {} in blocks of {}\n", tensor.name, tensor.elements,
+                  tensor.merged ? "elements" : "bytes", tensor.block_elements);
   bool experts = false;
   for (const ExplainedSource& source : tensor.sources)
     experts = experts || explanation.models[source.model].expert;
