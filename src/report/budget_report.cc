@@ -14,7 +14,8 @@ std::string PercentText(const std::optional<double>& share) {
 
 std::vector<ExpertSummary> ExpertSummaries(const Plan& plan) {
   std::vector<ExpertSummary> by_model(plan.merge->models.size());
-  double error = 0;
+  std::vector<double> errors(by_model.size(), 0);
+  double whole = 0;
   for (size_t t = 0; t < plan.budget.sources.size(); ++t) {
     for (size_t s = 0; s < plan.budget.sources[t].size(); ++s) {
       const SourceOutcome& outcome = plan.budget.sources[t][s];
@@ -22,15 +23,16 @@ std::vector<ExpertSummary> ExpertSummaries(const Plan& plan) {
       expert.available_bytes += outcome.available_bytes;
       expert.read_bytes += outcome.read_bytes;
       expert.lossless_bytes += outcome.lossless_bytes;
-      expert.omitted_error_share += outcome.error;
-      error += outcome.error;
+      errors[plan.merge->tensors[t].sources[s].model] += outcome.error;
+      whole += outcome.error;
     }
   }
   std::vector<ExpertSummary> experts;
   for (size_t m = 0; m < by_model.size(); ++m) {
     if (plan.reference_model[m]) continue;
     by_model[m].model = m;
-    if (error > 0) by_model[m].omitted_error_share /= error;
+    if (plan.budget.complete) by_model[m].omitted_error_share = 0.0;
+    if (whole > 0) by_model[m].omitted_error_share = errors[m] / whole;
     experts.push_back(by_model[m]);
   }
   return experts;
@@ -48,13 +50,14 @@ void AddBudgetFields(const Plan& plan, const Ledger& ledger, bool measured, Json
   for (const ExpertSummary& expert : ExpertSummaries(plan)) {
     const size_t account = plan.merge->models[expert.model].checkpoint->account();
     const uint64_t sampled = ledger.Read(account, Purpose::kSample);
-    experts.push_back({{"model", plan.merge->models[expert.model].name},
-                       {"available_bytes", expert.available_bytes},
-                       {"sample_read_bytes", sampled},
-                       {"read_bytes", sampled + (measured ? ledger.Read(account, Purpose::kExpertData)
-                                                          : expert.read_bytes)},
-                       {"lossless_skipped_bytes", expert.lossless_bytes},
-                       {"omitted_error_share", expert.omitted_error_share}});
+    experts.push_back(
+        {{"model", plan.merge->models[expert.model].name},
+         {"available_bytes", expert.available_bytes},
+         {"sample_read_bytes", sampled},
+         {"read_bytes",
+          sampled + (measured ? ledger.Read(account, Purpose::kExpertData) : expert.read_bytes)},
+         {"lossless_skipped_bytes", expert.lossless_bytes},
+         {"omitted_error_share", expert.omitted_error_share ? Json(*expert.omitted_error_share) : Json()}});
   }
   report["experts"] = experts;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,9 @@ struct ExpertSummary {
   uint64_t available_bytes = 0;  ///< that a full read fetches
   uint64_t read_bytes = 0;       ///< planned, samples not counted
   uint64_t lossless_bytes = 0;
-  double omitted_error_share = 0;  ///< its part in the error of all that is left out
+  /// Its part in the error of all that is left out: 0 where that is nothing, and nothing where nobody knows
+  /// it.
+  std::optional<double> omitted_error_share;
 };
 std::vector<ExpertSummary> ExpertSummaries(const Plan& plan);
 
