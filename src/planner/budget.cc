@@ -1,6 +1,8 @@
 #include "planner/budget.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/text.h"
 #include "base/try.h"
@@ -27,8 +29,12 @@ Result<Policy> ParsePolicy(const std::string& name) {
 std::optional<uint64_t> Budget::Bytes(uint64_t full_bytes) const {
   if (kind == Kind::kBytes) return bytes;
   if (kind != Kind::kShare) return std::nullopt;
-  return static_cast<uint64_t>(
-      std::floor(static_cast<long double>(full_bytes) * static_cast<long double>(percent) / 100.0L));
+  const long double share = static_cast<long double>(full_bytes) * static_cast<long double>(percent) / 100.0L;
+  if (share >= 0x1p64L) return std::numeric_limits<uint64_t>::max();
+  // 0.7 is a little less as a double; 0.7% of 1000 is 7 all the same.
+  const long double nearest = std::round(share);
+  const bool is_whole = std::fabs(share - nearest) <= std::min(share * 0x1p-53L, 0x1p-10L);
+  return static_cast<uint64_t>(is_whole ? nearest : std::floor(share));
 }
 
 Result<Budget> ParseBudget(const std::string& text) {

@@ -90,9 +90,9 @@ Result<void> RestoreTensor(const Json& json, size_t t, Plan& plan) {
   const ResolvedTensor& tensor = plan.merge->tensors[t];
   plan.masks[t] = {};
   if (json.contains("mask")) {
-    auto mask = MaskFromRows(json.at("mask"), tensor.sources.size(), plan.tensors[t].elements);
-    if (!mask || mask->block_elements() != BlockElements(plan, t) || !HoldersFit(*mask, plan, t))
-      return Misfit(tensor.name);
+    auto mask = MaskFromRows(json.at("mask"), tensor.sources.size(), plan.tensors[t].elements,
+                             BlockElements(plan, t));
+    if (!mask || !HoldersFit(*mask, plan, t)) return Misfit(tensor.name);
     plan.masks[t] = std::move(*mask);
   }
   plan.budget.sources[t].clear();

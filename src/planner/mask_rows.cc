@@ -25,6 +25,7 @@ Json Row(const TensorMask& mask, size_t source) {
 bool FillRow(const Json& row, size_t source, TensorMask& mask) {
   size_t block = 0;
   for (size_t i = 0; i + 1 < row.size(); i += 2) {
+    if (!row[i].is_number_unsigned() || !row[i + 1].is_number_unsigned()) return false;
     const auto count = row[i].get<uint64_t>();
     const auto state = row[i + 1].get<uint64_t>();
     if (count > mask.blocks() - block || state > source + 1) return false;
@@ -54,11 +55,11 @@ Json MaskRows(const TensorMask& mask) {
   return {{"block_elements", mask.block_elements()}, {"rows", rows}};
 }
 
-std::optional<TensorMask> MaskFromRows(const Json& json, size_t sources, uint64_t elements) {
+std::optional<TensorMask> MaskFromRows(const Json& json, size_t sources, uint64_t elements,
+                                       uint64_t block_elements) {
   try {
-    const auto block_elements = json.at("block_elements").get<uint64_t>();
     const Json& rows = json.at("rows");
-    if (block_elements == 0 || rows.size() + 1 != sources) return std::nullopt;
+    if (json.at("block_elements") != block_elements || rows.size() + 1 != sources) return std::nullopt;
     TensorMask mask(sources, elements, block_elements);
     for (size_t s = 1; s < sources; ++s) {
       if (!FillRow(rows[s - 1], s, mask)) return std::nullopt;

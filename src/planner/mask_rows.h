@@ -11,7 +11,8 @@ namespace mergepipe {
 /// lengths and states: [count, state, count, state, …], state 0 left out, 1 + s held by source s.
 Json MaskRows(const TensorMask& mask);
 
-/// And back. `elements` is the tensor's; nothing where the rows do not fit it.
-std::optional<TensorMask> MaskFromRows(const Json& json, size_t sources, uint64_t elements);
+/// And back, for a tensor of `elements` in blocks of `block_elements`; nothing where the rows do not fit it.
+std::optional<TensorMask> MaskFromRows(const Json& json, size_t sources, uint64_t elements,
+                                       uint64_t block_elements);
 
 }  // namespace mergepipe
