@@ -1,26 +1,25 @@
 #include "planner/block_error.h"
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cmath>
 
-#include "catalog/sketch.h"
 #include "planner/blocks.h"
 
 namespace mergepipe {
 namespace {
 
-// Cosines below this many standard errors of the sketch count as nothing.
-constexpr double kNoise = 3.5;
-
-double SketchCosine(const BlockColumns& a, const BlockColumns& b, size_t block) {
-  const double norms = SketchDot(a, a, block) * SketchDot(b, b, block);
-  return norms > 0 ? std::clamp(SketchDot(a, b, block) / std::sqrt(norms), -1.0, 1.0) : 0;
+double RateOf(double gain, uint64_t bytes) {
+  return gain / static_cast<double>(std::max<uint64_t>(1, bytes));
 }
 
-double RateOf(const ReadStep& step) {
-  return step.gain / static_cast<double>(std::max<uint64_t>(1, step.bytes));
-}
+// The energy of one element in each octave of a block, relative to the first.
+constexpr std::array<double, kOctaves> kOctaveEnergy = [] {
+  std::array<double, kOctaves> energy{1};
+  for (size_t j = 1; j < kOctaves; ++j)
+    energy[j] = energy[j - 1] / 4;
+  return energy;
+}();
 
 // Magnitude key that the k-th largest element has at least, from the histogram of upper bits.
 uint32_t KeyFromHistogram(const TensorKnowledge& knowledge, uint64_t count) {
@@ -40,7 +39,7 @@ double ShareAbove(const BlockColumns& columns, size_t block, uint32_t key) {
   const double fraction = static_cast<double>(key & ((1u << kMantissaBits) - 1)) / (1u << kMantissaBits);
   double whole = 0, kept = 0;
   for (size_t j = 0; j < kOctaves; ++j) {
-    const double energy = columns.octaves[block * kOctaves + j] * std::ldexp(1.0, -2 * static_cast<int>(j));
+    const double energy = columns.octaves[block * kOctaves + j] * kOctaveEnergy[j];
     const auto exponent = static_cast<int64_t>(top) - static_cast<int64_t>(j);
     whole += energy;
     if (exponent > static_cast<int64_t>(cut)) kept += energy;
@@ -64,45 +63,80 @@ double BlockError::OfAll() const {
   return Of(std::vector<bool>(units.size(), true));
 }
 
-std::vector<ReadStep> OrderBlock(const BlockError& block) {
-  const size_t n = block.units.size();
-  std::vector<double> row(n, 0);  // of the form, summed over what is left out
-  double sum = 0;
-  for (size_t u = 0; u < n; ++u) {
-    for (size_t v = 0; v < n; ++v)
-      row[u] += block.form[u * n + v];
-    sum += row[u];
+namespace {
+
+// What is left out of a block while its units are taken one by one.
+class GreedyOrder {
+ public:
+  explicit GreedyOrder(const BlockError& block) : block_(block), row_(block.units.size()) {
+    const size_t n = row_.size();
+    for (size_t v = 0; v < n; ++v) {
+      left_out_.push_back(v);
+      for (size_t u = 0; u < n; ++u)
+        row_[u] += block.form[v * n + u];
+    }
+    for (const double sum : row_)
+      sum_ += sum;
+    error_ = std::max(sum_, 0.0);
   }
-  double error = std::max(sum, 0.0);
-  std::vector<bool> left_out(n, true);
-  std::vector<ReadStep> steps;
-  for (size_t k = 0; k < n; ++k) {
-    size_t best = n;
+
+  bool done() const { return left_out_.empty(); }
+
+  ReadStep TakeBest() {
+    const size_t at = Best();
+    const size_t unit = left_out_[at];
+    left_out_.erase(left_out_.begin() + static_cast<ptrdiff_t>(at));
+    sum_ -= Gain(unit);
+    const double* const form = block_.form.data() + unit * row_.size();
+    for (size_t u = 0; u < row_.size(); ++u)
+      row_[u] -= form[u];
+    const double before = error_;
+    error_ = done() ? 0.0 : std::max(sum_, 0.0);
+    return {{unit}, before - error_, block_.units[unit].bytes};
+  }
+
+ private:
+  double Gain(size_t unit) const { return 2 * row_[unit] - block_.form[unit * row_.size() + unit]; }
+
+  // The position in left_out_ of the unit with the best rate, the first of equals.
+  size_t Best() const {
+    size_t best = 0;
     double best_rate = 0;
-    for (size_t u = 0; u < n; ++u) {
-      if (!left_out[u]) continue;
-      const double gain = 2 * row[u] - block.form[u * n + u];
-      const double rate = gain / static_cast<double>(std::max<uint64_t>(1, block.units[u].bytes));
-      if (best == n || rate > best_rate) {
-        best = u;
-        best_rate = rate;
-      }
+    for (size_t i = 0; i < left_out_.size(); ++i) {
+      const double rate = RateOf(Gain(left_out_[i]), block_.units[left_out_[i]].bytes);
+      if (i > 0 && !(rate > best_rate)) continue;
+      best = i;
+      best_rate = rate;
     }
-    left_out[best] = false;
-    sum -= 2 * row[best] - block.form[best * n + best];
-    for (size_t u = 0; u < n; ++u)
-      row[u] -= block.form[best * n + u];
-    const double next = k + 1 == n ? 0.0 : std::max(sum, 0.0);
-    steps.push_back({{best}, error - next, block.units[best].bytes});
-    error = next;
-    while (steps.size() > 1 && RateOf(steps.back()) > RateOf(steps[steps.size() - 2])) {
-      ReadStep& before = steps[steps.size() - 2];
-      before.units.insert(before.units.end(), steps.back().units.begin(), steps.back().units.end());
-      before.gain += steps.back().gain;
-      before.bytes += steps.back().bytes;
-      steps.pop_back();
-    }
+    return best;
   }
+
+  const BlockError& block_;
+  std::vector<double> row_;       // of the form, summed over what is left out
+  std::vector<size_t> left_out_;  // ascending
+  double sum_ = 0, error_ = 0;
+};
+
+// Steps whose rate is above that of the one before become one with it.
+void Pool(std::vector<ReadStep>& steps) {
+  while (steps.size() > 1) {
+    ReadStep& last = steps.back();
+    ReadStep& before = steps[steps.size() - 2];
+    if (!(RateOf(last.gain, last.bytes) > RateOf(before.gain, before.bytes))) return;
+    before.units.insert(before.units.end(), last.units.begin(), last.units.end());
+    before.gain += last.gain;
+    before.bytes += last.bytes;
+    steps.pop_back();
+  }
+}
+
+}  // namespace
+
+std::vector<ReadStep> OrderBlock(const BlockError& block) {
+  std::vector<ReadStep> steps;
+  steps.reserve(block.units.size());
+  for (GreedyOrder order(block); !order.done(); Pool(steps))
+    steps.push_back(order.TakeBest());
   for (ReadStep& step : steps)
     step.gain = std::max(step.gain, 0.0);
   return steps;
@@ -124,25 +158,52 @@ TensorErrors::TensorErrors(const Plan& plan, size_t tensor, const TensorEvidence
       number_(tensor),
       blocks_(BlockCount(plan, tensor)),
       crosses_(gram && !plan.merge->method->elects_signs),
-      coefficients_(SourceCoefficients(*plan.merge, tensor_)),
-      spread_(tensor_.sources.size(), 1.0),
-      trim_key_(tensor_.sources.size(), 0),
-      trim_exact_(tensor_.sources.size(), false) {
+      sources_(tensor_.sources.size()) {
+  NoteSources();
+  NoteRules();
+  FindEnergies();
+  if (!crosses_) return;
+  std::vector<const BlockColumns*> sketched;
+  for (const Source& source : sources_)
+    sketched.push_back(source.exact ? source.columns : nullptr);
+  cosines_ = SketchCosines(sketched, blocks_);
+}
+
+void TensorErrors::NoteSources() {
+  const auto coefficients = SourceCoefficients(*plan_.merge, tensor_);
+  for (size_t s = 0; s < sources_.size(); ++s) {
+    Source& source = sources_[s];
+    const auto& evidence = evidence_.sources[s];
+    source.columns = evidence ? &evidence->knowledge.blocks : nullptr;
+    source.exact = evidence && evidence->exact;
+    source.may_omit = MayOmit(plan_, number_, s);
+    source.dtype = EntryOf(*plan_.merge, tensor_.sources[s]).dtype;
+    source.coefficient = coefficients[s];
+  }
+}
+
+void TensorErrors::NoteRules() {
+  const auto& constants = plan_.constants[number_];
   for (size_t i = 0; i < tensor_.request.keep.size(); ++i) {
     const KeepRule& rule = tensor_.request.keep[i];
-    const size_t source = tensor_.inputs[i];
-    if (rule.kind == KeepRule::Kind::kNone) spread_[source] = 0;
+    Source& source = sources_[tensor_.inputs[i]];
+    if (rule.kind == KeepRule::Kind::kNone) source.spread = 0;
     if (rule.kind == KeepRule::Kind::kRandom && rule.probability > 0)
-      spread_[source] = tensor_.request.l1 ? 1 / static_cast<double>(rule.probability) : rule.probability;
-    if (rule.kind != KeepRule::Kind::kLargest || !evidence.sources[source] ||
-        !evidence.sources[source]->exact)
-      continue;
-    trim_exact_[source] = plan.constants[tensor].has_value();
-    trim_key_[source] = trim_exact_[source]
-                            ? plan.constants[tensor]->thresholds[i].key
-                            : KeyFromHistogram(evidence.sources[source]->knowledge, rule.count);
+      source.spread = tensor_.request.l1 ? 1 / static_cast<double>(rule.probability) : rule.probability;
+    if (rule.kind != KeepRule::Kind::kLargest || !source.exact) continue;
+    source.trim_exact = constants.has_value();
+    source.trim_key = constants
+                          ? constants->thresholds[i].key
+                          : KeyFromHistogram(evidence_.sources[tensor_.inputs[i]]->knowledge, rule.count);
   }
-  if (crosses_) FindCosines();
+}
+
+void TensorErrors::FindEnergies() {
+  energy_.reserve(sources_.size() * blocks_);
+  for (const Source& source : sources_) {
+    for (size_t b = 0; b < blocks_; ++b)
+      energy_.push_back(source.coefficient * source.coefficient * KeptEnergy(source, b));
+  }
 }
 
 uint64_t TensorErrors::BlockBytes(size_t source, size_t block) const {
@@ -150,58 +211,54 @@ uint64_t TensorErrors::BlockBytes(size_t source, size_t block) const {
 }
 
 double TensorErrors::RawEnergy(size_t source, size_t block) const {
-  const auto& evidence = evidence_.sources[source];
-  return evidence ? evidence->knowledge.blocks.energy[block] : 0;
+  const BlockColumns* columns = sources_[source].columns;
+  return columns != nullptr ? columns->energy[block] : 0;
 }
 
-double TensorErrors::KeptEnergy(size_t source, size_t block) const {
-  const auto& evidence = evidence_.sources[source];
-  if (!evidence) return 0;
-  const BlockColumns& columns = evidence->knowledge.blocks;
-  const double share = trim_key_[source] == 0 ? 1.0 : ShareAbove(columns, block, trim_key_[source]);
-  return columns.energy[block] * share * spread_[source];
-}
-
-double TensorErrors::Energy(size_t source, size_t block) const {
-  return coefficients_[source] * coefficients_[source] * KeptEnergy(source, block);
+double TensorErrors::KeptEnergy(const Source& source, size_t block) const {
+  if (source.columns == nullptr) return 0;
+  const double share = source.trim_key == 0 ? 1.0 : ShareAbove(*source.columns, block, source.trim_key);
+  return source.columns->energy[block] * share * source.spread;
 }
 
 // Exact: the same output whether or not the block is read.
-bool TensorErrors::IsLossless(size_t source, size_t block) const {
-  const auto& evidence = evidence_.sources[source];
-  if (!evidence || !evidence->exact) return false;
-  const BlockColumns& columns = evidence->knowledge.blocks;
-  const bool same_type =
-      EntryOf(*plan_.merge, tensor_.sources[source]).dtype == EntryOf(*plan_.merge, tensor_.sources[0]).dtype;
-  if (same_type && evidence_.base && !evidence_.base->digest.empty() &&
-      columns.digest[block] == evidence_.base->digest[block])
+bool TensorErrors::IsLossless(size_t s, size_t block) const {
+  const Source& source = sources_[s];
+  if (!source.exact) return false;
+  if (source.dtype == sources_[0].dtype && evidence_.base && !evidence_.base->digest.empty() &&
+      source.columns->digest[block] == evidence_.base->digest[block])
     return true;
   if (plan_.merge->method->domain != Domain::kDeltas) return false;
-  return columns.max_key[block] == 0 || (trim_exact_[source] && columns.max_key[block] < trim_key_[source]);
+  const uint32_t largest = source.columns->max_key[block];
+  return largest == 0 || (source.trim_exact && largest < source.trim_key);
 }
 
 bool TensorErrors::SameBytes(size_t a, size_t b, size_t block) const {
-  const auto& x = evidence_.sources[a];
-  const auto& y = evidence_.sources[b];
-  return x && y && x->exact && y->exact &&
-         EntryOf(*plan_.merge, tensor_.sources[a]).dtype == EntryOf(*plan_.merge, tensor_.sources[b]).dtype &&
-         x->knowledge.blocks.digest[block] == y->knowledge.blocks.digest[block];
+  const Source& x = sources_[a];
+  const Source& y = sources_[b];
+  return x.exact && y.exact && x.dtype == y.dtype && x.columns->digest[block] == y.columns->digest[block];
 }
 
 std::vector<ReadUnit> TensorErrors::Units(size_t block, std::vector<size_t>& lossless) const {
   std::vector<ReadUnit> units;
-  for (size_t s = 1; s < tensor_.sources.size(); ++s) {
-    if (!MayOmit(plan_, number_, s)) continue;
+  units.reserve(sources_.size());
+  std::vector<uint64_t> hashes;  // by unit: most comparisons need no more
+  hashes.reserve(sources_.size());
+  for (size_t s = 1; s < sources_.size(); ++s) {
+    if (!sources_[s].may_omit) continue;
     if (IsLossless(s, block)) {
       lossless.push_back(s);
       continue;
     }
-    const auto same = std::find_if(units.begin(), units.end(),
-                                   [&](const ReadUnit& u) { return SameBytes(u.sources[0], s, block); });
-    if (same != units.end()) {
-      same->sources.push_back(s);
+    const uint64_t hash = sources_[s].exact ? sources_[s].columns->digest[block].low : 0;
+    size_t u = 0;
+    while (u < units.size() && !(hashes[u] == hash && SameBytes(units[u].sources[0], s, block)))
+      ++u;
+    if (u < units.size()) {
+      units[u].sources.push_back(s);
     } else {
       units.push_back({{s}, BlockBytes(s, block)});
+      hashes.push_back(hash);
     }
   }
   return units;
@@ -213,66 +270,33 @@ BlockError TensorErrors::Block(size_t block) const {
   const size_t n = result.units.size();
   result.form.resize(n * n);
   for (size_t u = 0; u < n; ++u) {
-    for (size_t v = u; v < n; ++v) {
-      double sum = 0;
-      for (const size_t a : result.units[u].sources) {
-        for (const size_t b : result.units[v].sources) {
-          if (a == b) sum += Energy(a, block);
-          if (a == b || !crosses_) continue;
-          // The same bytes twice agree with themselves.
-          sum += coefficients_[a] * coefficients_[b] *
-                 (u == v ? RawEnergy(a, block) : InnerProduct(a, b, block));
-        }
-      }
-      result.form[u * n + v] = result.form[v * n + u] = sum;
-    }
+    for (size_t v = crosses_ ? 0 : u; v <= u; ++v)
+      result.form[u * n + v] = result.form[v * n + u] = FormOf(result.units[v], result.units[u], block);
   }
   return result;
 }
 
-size_t TensorErrors::PairOf(size_t a, size_t b) const {
-  return std::max(a, b) * (std::max(a, b) - 1) / 2 + std::min(a, b);
+// The same bytes twice agree with themselves.
+double TensorErrors::FormOf(const ReadUnit& u, const ReadUnit& v, size_t block) const {
+  double sum = 0;
+  for (const size_t a : u.sources) {
+    for (const size_t b : v.sources) {
+      if (a == b) sum += Energy(a, block);
+      if (a == b || !crosses_) continue;
+      const double product = &u == &v ? RawEnergy(a, block) : InnerProduct(a, b, block);
+      sum += sources_[a].coefficient * sources_[b].coefficient * product;
+    }
+  }
+  return sum;
 }
 
 double TensorErrors::InnerProduct(size_t a, size_t b, size_t block) const {
-  const size_t n = tensor_.sources.size();
-  const auto& x = evidence_.sources[a];
-  const auto& y = evidence_.sources[b];
-  if (!x || !y) return 0;
-  if (!x->exact || !y->exact)
-    return evidence_.sampled_gram.empty()
-               ? 0.0
-               : static_cast<double>(evidence_.sampled_gram[(block * n + a) * n + b]);
-  const double norms = std::sqrt(x->knowledge.blocks.energy[block] * y->knowledge.blocks.energy[block]);
-  const double cosine = cosine_[PairOf(a, b) * blocks_ + block];
-  const double noise = kNoise / std::sqrt(static_cast<double>(kSketchBuckets));
-  return norms * (std::fabs(cosine) >= noise ? cosine : tensor_cosine_[PairOf(a, b)]);
-}
-
-// A block's sketch is noisy; over all blocks of the tensor the noise averages out, so that experts which
-// agree a little everywhere are seen to.
-void TensorErrors::FindCosines() {
-  const size_t n = tensor_.sources.size();
-  tensor_cosine_.assign(n * (n - 1) / 2, 0);
-  cosine_.assign(tensor_cosine_.size() * blocks_, 0);
-  for (size_t a = 1; a < n; ++a) {
-    for (size_t b = 1; b < a; ++b) {
-      const auto& x = evidence_.sources[a];
-      const auto& y = evidence_.sources[b];
-      if (!x || !y || !x->exact || !y->exact) continue;
-      double dot = 0, norms = 0, squares = 0;
-      for (size_t k = 0; k < blocks_; ++k) {
-        const double norm = std::sqrt(x->knowledge.blocks.energy[k] * y->knowledge.blocks.energy[k]);
-        const double cosine = SketchCosine(x->knowledge.blocks, y->knowledge.blocks, k);
-        cosine_[PairOf(a, b) * blocks_ + k] = static_cast<float>(cosine);
-        dot += cosine * norm;
-        norms += norm;
-        squares += norm * norm;
-      }
-      const double noise = kNoise * std::sqrt(squares / static_cast<double>(kSketchBuckets));
-      if (std::fabs(dot) >= noise && norms > 0) tensor_cosine_[PairOf(a, b)] = dot / norms;
-    }
-  }
+  const Source& x = sources_[a];
+  const Source& y = sources_[b];
+  if (x.exact && y.exact)
+    return std::sqrt(x.columns->energy[block] * y.columns->energy[block]) * cosines_.Of(a, b, block);
+  if (x.columns == nullptr || y.columns == nullptr || evidence_.sampled_gram.empty()) return 0;
+  return static_cast<double>(evidence_.sampled_gram[(block * sources_.size() + a) * sources_.size() + b]);
 }
 
 }  // namespace mergepipe

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/kernels.h"
 #include "planner/evidence.h"
 #include "planner/plan.h"
+#include "planner/sketch_cosines.h"
 
 namespace mergepipe {
 
@@ -48,32 +48,44 @@ class TensorErrors {
   uint64_t BlockBytes(size_t source, size_t block) const;
   BlockError Block(size_t block) const;
   /// λ² ‖Δ‖² of one source's block, after trimming; 0 where nothing is known.
-  double Energy(size_t source, size_t block) const;
-  /// ‖Δ‖² as it is, for certificates.
+  double Energy(size_t source, size_t block) const { return energy_[source * blocks_ + block]; }
+  const std::vector<double>& energies() const { return energy_; }  ///< [sources, blocks]
+  /// ‖Δ‖² as it is.
   double RawEnergy(size_t source, size_t block) const;
-  double Coefficient(size_t source) const { return coefficients_[source]; }
+  double Coefficient(size_t source) const { return sources_[source].coefficient; }
 
  private:
-  double KeptEnergy(size_t source, size_t block) const;
+  // What is known of one source, and what the method does with it.
+  struct Source {
+    const BlockColumns* columns = nullptr;  // null where nothing is known
+    bool exact = false;
+    bool may_omit = false;
+    DType dtype = DType::kF32;
+    double coefficient = 0;
+    double spread = 1;      // factor on the energy that random dropping makes
+    uint32_t trim_key = 0;  // magnitudes below it do not survive; 0 keeps all
+    bool trim_exact = false;
+  };
+
+  void NoteSources();
+  void NoteRules();
+  void FindEnergies();
+  double KeptEnergy(const Source& source, size_t block) const;
   bool IsLossless(size_t source, size_t block) const;
   double InnerProduct(size_t a, size_t b, size_t block) const;
-  void FindCosines();
-  size_t PairOf(size_t a, size_t b) const;
   bool SameBytes(size_t a, size_t b, size_t block) const;
   std::vector<ReadUnit> Units(size_t block, std::vector<size_t>& lossless) const;
+  double FormOf(const ReadUnit& u, const ReadUnit& v, size_t block) const;
 
   const Plan& plan_;
   const ResolvedTensor& tensor_;
   const TensorEvidence& evidence_;
   size_t number_;
   size_t blocks_;
-  bool crosses_;                       // inner products count
-  std::vector<double> coefficients_;   // by source
-  std::vector<double> spread_;         // by source: factor on the energy that random dropping makes
-  std::vector<uint32_t> trim_key_;     // by source: magnitudes below it do not survive; 0 keeps all
-  std::vector<bool> trim_exact_;       // by source
-  std::vector<float> cosine_;          // [pairs, blocks], from sketches
-  std::vector<double> tensor_cosine_;  // by pair, over all blocks; 0 below its own noise
+  bool crosses_;  // inner products count
+  std::vector<Source> sources_;
+  std::vector<double> energy_;  // [sources, blocks]
+  SketchCosines cosines_;
 };
 
 /// λ_i of each source in θ = θ_0 + Σ λ_i Δ_i, where the method is such a sum or nearly one.
