@@ -97,7 +97,7 @@ Result<Planned> PlanSaved(const MergeRequest& request, Drafted draft, const Save
   KnownConstants constants = MP_TRY(ConstantsFrom(merge, decisions));
   Plan plan = MP_TRY(DraftPlan(draft.merge, OptionsOf(request), std::move(constants)));
   MP_TRY(RestoreDecision(saved.budget, decisions, plan));
-  SealPlan(plan, saved.budget.at("identities").get<std::vector<std::string>>());
+  SealPlan(plan, plan.identities);
   if (plan.digest != saved.plan_digest)
     return Fail(Code::kInvalidInput,
                 Format("the same recipe gives another plan than when {}; were inputs added or removed?",
@@ -113,7 +113,7 @@ Result<Recipe> Resolve(const MergeRequest& request, const SavedDecision* saved, 
   options.stand_ins = parsed.budget || !request.budget.empty() || request.max_deviation;
   if (saved != nullptr) {
     options.paths = saved->paths;
-    options.stand_ins = saved->budget.value("budget_bytes", Json()).is_number();
+    options.stand_ins = saved->budget.is_object() && saved->budget.value("budget_bytes", Json()).is_number();
   }
   draft.merge = std::make_shared<const ResolvedMerge>(MP_TRY(ResolveRecipe(parsed, options, *draft.ledger)));
   draft.warnings = draft.merge->warnings;
