@@ -31,6 +31,7 @@ class Chooser {
     out.bytes = budget_.Bytes(plan_.costs.full_expert_bytes);
     out.sample_bytes = evidence_.sample_bytes();
     out.strength = evidence_.strength();
+    out.lossless_bytes = 0;
     out.sources.assign(merge_.tensors.size(), {});
     blocks_.resize(merge_.tensors.size());
     for (size_t t = 0; t < merge_.tensors.size(); ++t)

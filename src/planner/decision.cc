@@ -29,8 +29,9 @@ TensorStatistics StatisticsFrom(const Json& json) {
 
 bool FitsInputs(const TensorStatistics& statistics, const ResolvedTensor& tensor) {
   const size_t sums = tensor.request.l1 ? tensor.inputs.size() : 0;
-  return tensor.merged && statistics.thresholds.size() == tensor.inputs.size() &&
-         statistics.l1_whole.size() == sums && statistics.l1_kept.size() == sums;
+  const bool asks = tensor.merged && !tensor.request.keep.empty() && !tensor.request.gram;
+  return asks && statistics.thresholds.size() == tensor.inputs.size() && statistics.l1_whole.size() == sums &&
+         statistics.l1_kept.size() == sums;
 }
 
 Failure Misfit(const std::string& tensor) {
@@ -54,15 +55,30 @@ uint64_t LosslessBytes(const Plan& plan) {
   return bytes;
 }
 
-void RestoreBudget(const Json& json, BudgetOutcome& budget) {
+Failure Unknown(const char* field, const std::string& value) {
+  return Fail(Code::kInvalidInput,
+              Format("the plan's decision has the {} '{}', which nobody knows", field, value));
+}
+
+Result<Strength> StrengthFrom(const std::string& name) {
+  for (const Strength s : {Strength::kNone, Strength::kSampled, Strength::kFull}) {
+    if (name == StrengthName(s)) return s;
+  }
+  return Unknown("statistics", name);
+}
+
+Result<Policy> PolicyFrom(const std::string& name) {
+  const auto policy = ParsePolicy(name);
+  return policy ? Result<Policy>(*policy) : Unknown("policy", name);
+}
+
+Result<void> RestoreBudget(const Json& json, BudgetOutcome& budget) {
   if (!json.at("budget_bytes").is_null()) budget.bytes = json.at("budget_bytes").get<uint64_t>();
   budget.sample_bytes = json.at("sample_read_bytes");
   budget.complete = json.at("complete");
   budget.cut_rate = json.at("cut_rate");
-  const std::string strength = json.at("statistics");
-  for (const Strength s : {Strength::kNone, Strength::kSampled, Strength::kFull}) {
-    if (strength == StrengthName(s)) budget.strength = s;
-  }
+  budget.strength = MP_TRY(StrengthFrom(json.at("statistics")));
+  budget.request.policy = MP_TRY(PolicyFrom(json.at("policy")));
   const Json& predicted = json.at("predicted_deviation");
   budget.predicted = {NumberFrom(predicted.at("relative_to_weights")),
                       NumberFrom(predicted.at("relative_to_update"))};
@@ -70,6 +86,7 @@ void RestoreBudget(const Json& json, BudgetOutcome& budget) {
   const Json& certificate = json.at("certificate");
   if (!certificate.is_null())
     budget.certificate = Certificate{certificate.at("l2"), certificate.at("rounding_l2")};
+  return {};
 }
 
 // Blocks are shared between sources of one type alone.
@@ -187,8 +204,7 @@ Result<KnownConstants> ConstantsFrom(const ResolvedMerge& merge, const std::vect
 
 Result<void> RestoreDecision(const Json& budget, const std::vector<Json>& tensors, Plan& plan) {
   try {
-    RestoreBudget(budget, plan.budget);
-    plan.budget.request.policy = MP_TRY(ParsePolicy(budget.at("policy")));
+    MP_TRY(RestoreBudget(budget, plan.budget));
     plan.checks_pairs = budget.at("checks_pairs");
     plan.identities = budget.at("identities").get<std::vector<std::string>>();
     if (plan.identities.size() != plan.merge->models.size())

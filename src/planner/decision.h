@@ -25,8 +25,8 @@ Json TensorDecision(const Plan& plan, size_t tensor);
 /// kInvalidInput.
 Result<KnownConstants> ConstantsFrom(const ResolvedMerge& merge, const std::vector<Json>& tensors);
 
-/// Sets masks, outcomes and costs of a drafted plan. Fails with kInvalidInput where the decision does not fit
-/// it.
+/// Sets masks, outcomes, costs and identities of a drafted plan. Fails with kInvalidInput where the decision
+/// does not fit it.
 Result<void> RestoreDecision(const Json& budget, const std::vector<Json>& tensors, Plan& plan);
 
 }  // namespace mergepipe
