@@ -27,16 +27,25 @@ class TimedEvidence final : public Evidence {
   TimedEvidence(std::unique_ptr<Evidence> evidence, double& seconds)
       : evidence_(std::move(evidence)), seconds_(seconds) {}
   Result<TensorEvidence> Of(size_t tensor) override {
-    const Stopwatch watch;
-    auto evidence = evidence_->Of(tensor);
-    seconds_ += watch.Seconds();
-    return evidence;
+    const Timer timer(seconds_);
+    return evidence_->Of(tensor);
+  }
+  Result<TensorEvidence> ThresholdsOf(size_t tensor) override {
+    const Timer timer(seconds_);
+    return evidence_->ThresholdsOf(tensor);
   }
   std::string Identity(size_t model) const override { return evidence_->Identity(model); }
   bool Knows(size_t model) const override { return evidence_->Knows(model); }
   Strength strength() const override { return evidence_->strength(); }
 
  private:
+  struct Timer {
+    explicit Timer(double& sum) : seconds(sum) {}
+    ~Timer() { seconds += watch.Seconds(); }
+    double& seconds;
+    Stopwatch watch;
+  };
+
   std::unique_ptr<Evidence> evidence_;
   double& seconds_;
 };

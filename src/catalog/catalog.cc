@@ -55,7 +55,8 @@ int64_t SealOf(const Digest128& expert, const Digest128& base, const ExactThresh
 }
 
 BlockGrid GridOf(const TensorContent& base, uint64_t block_bytes) {
-  BlockGrid grid{.elements = 1, .block_elements = block_bytes / DTypeBytes(base.dtype)};
+  BlockGrid grid{
+      .block_bytes = block_bytes, .elements = 1, .block_elements = block_bytes / DTypeBytes(base.dtype)};
   for (const uint64_t extent : base.shape)
     grid.elements *= extent;
   return grid;
@@ -108,7 +109,8 @@ Result<std::optional<KnownCheckpoint>> CatalogFile::Find(const Checkpoint& check
 }
 
 Result<std::optional<TensorKnowledge>> CatalogFile::Load(int64_t expert, int64_t base,
-                                                         const std::string& tensor, uint64_t block_bytes) {
+                                                         const std::string& tensor, uint64_t block_bytes,
+                                                         bool histogram) {
   const auto of_expert = MP_TRY(Part(expert, tensor));
   const auto of_base = MP_TRY(Part(base, tensor));
   if (!of_expert || !of_base) return std::optional<TensorKnowledge>();
@@ -121,21 +123,39 @@ Result<std::optional<TensorKnowledge>> CatalogFile::Load(int64_t expert, int64_t
     row.Reset();
     return std::optional<TensorKnowledge>();
   }
-  TensorKnowledge knowledge = MP_TRY(Unpack(row, of_expert->content, of_base->content, block_bytes));
+  const BlockGrid grid = GridOf(of_base->content, block_bytes);
+  TensorKnowledge knowledge = MP_TRY(Unpack(row, of_expert->content, of_base->content, grid));
+  if (histogram) {
+    auto unpacked = UnpackHistogram(row.Blob(9), grid.elements);
+    if (!unpacked) return database_->Damaged("a histogram makes no sense");
+    knowledge.histogram = std::move(*unpacked);
+  }
   row.Reset();
-  knowledge.thresholds = MP_TRY(LoadThresholds(*of_expert, *of_base));
+  knowledge.thresholds = MP_TRY(ThresholdsOf(*of_expert, *of_base));
   return std::optional(std::move(knowledge));
 }
 
+Result<std::optional<std::vector<ExactThreshold>>> CatalogFile::LoadThresholds(int64_t expert, int64_t base,
+                                                                               const std::string& tensor,
+                                                                               uint64_t block_bytes) {
+  const auto of_expert = MP_TRY(Part(expert, tensor));
+  const auto of_base = MP_TRY(Part(base, tensor));
+  if (!of_expert || !of_base) return std::optional<std::vector<ExactThreshold>>();
+  const bool known = MP_TRY(HasRow(
+      "SELECT 1 FROM delta_columns WHERE expert = ? AND base = ? AND block_bytes = ? AND l1 IS NOT NULL",
+      {of_expert->id, of_base->id, static_cast<int64_t>(block_bytes)}));
+  if (!known) return std::optional<std::vector<ExactThreshold>>();
+  return std::optional(MP_TRY(ThresholdsOf(*of_expert, *of_base)));
+}
+
 Result<TensorKnowledge> CatalogFile::Unpack(const Statement& row, const TensorContent& expert,
-                                            const TensorContent& base, uint64_t block_bytes) const {
+                                            const TensorContent& base, const BlockGrid& grid) const {
   const double l1 = row.Real(1);
   std::vector<std::span<const std::byte>> columns = {BytesOf(l1)};
   for (int column = 2; column <= 9; ++column)
     columns.push_back(row.Blob(column));
-  if (SealOf(expert.digest, base.digest, block_bytes, columns) != row.Integer(0))
+  if (SealOf(expert.digest, base.digest, grid.block_bytes, columns) != row.Integer(0))
     return database_->Damaged("statistics do not fit their tensor");
-  const BlockGrid grid = GridOf(base, block_bytes);
   auto energy = ColumnOf<double>(row.Blob(2), grid.blocks());
   auto max_key = ColumnOf<uint32_t>(row.Blob(3), grid.blocks());
   auto nonzeros = ColumnOf<uint32_t>(row.Blob(4), grid.blocks());
@@ -143,8 +163,7 @@ Result<TensorKnowledge> CatalogFile::Unpack(const Statement& row, const TensorCo
   auto scale = ColumnOf<float>(row.Blob(6), grid.blocks());
   auto sketch = ColumnOf<int8_t>(row.Blob(7), grid.blocks() * kSketchBuckets);
   auto digest = ColumnOf<Digest128>(row.Blob(8), grid.blocks());
-  auto histogram = UnpackHistogram(row.Blob(9), grid.elements);
-  if (!energy || !max_key || !nonzeros || !octaves || !scale || !sketch || !digest || !histogram)
+  if (!energy || !max_key || !nonzeros || !octaves || !scale || !sketch || !digest)
     return database_->Damaged("columns have the wrong length");
   TensorKnowledge knowledge;
   knowledge.blocks = {.block_elements = grid.block_elements,
@@ -157,12 +176,11 @@ Result<TensorKnowledge> CatalogFile::Unpack(const Statement& row, const TensorCo
                       .sketch = std::move(*sketch),
                       .digest = std::move(*digest)};
   knowledge.l1 = l1;
-  knowledge.histogram = std::move(*histogram);
   return knowledge;
 }
 
-Result<std::vector<ExactThreshold>> CatalogFile::LoadThresholds(const StoredTensor& expert,
-                                                                const StoredTensor& base) {
+Result<std::vector<ExactThreshold>> CatalogFile::ThresholdsOf(const StoredTensor& expert,
+                                                              const StoredTensor& base) {
   std::vector<ExactThreshold> thresholds;
   Statement& row = *MP_TRY(
       Prepared("SELECT kept, key, equal_total, equal_kept, cut_index, l1_whole, l1_kept, seal FROM threshold "

@@ -85,9 +85,14 @@ class Catalog {
   virtual Result<std::optional<KnownCheckpoint>> Find(const Checkpoint& checkpoint) = 0;
 
   /// Statistics of a tensor of `expert` against the tensor of the same name of `base` at a block size;
-  /// nothing where that was not analysed (or the tensors differ in shape, or are not of floats).
+  /// nothing where that was not analysed (or the tensors differ in shape, or are not of floats). The
+  /// histogram is left empty where the caller has no use for it: to unpack it takes longer than the rest.
   virtual Result<std::optional<TensorKnowledge>> Load(int64_t expert, int64_t base, const std::string& tensor,
-                                                      uint64_t block_bytes) = 0;
+                                                      uint64_t block_bytes, bool histogram = true) = 0;
+  /// The thresholds alone, where Load has something.
+  virtual Result<std::optional<std::vector<ExactThreshold>>> LoadThresholds(int64_t expert, int64_t base,
+                                                                            const std::string& tensor,
+                                                                            uint64_t block_bytes) = 0;
   virtual Result<std::optional<BaseColumns>> LoadBase(int64_t base, const std::string& tensor,
                                                       uint64_t block_bytes) = 0;
 

@@ -10,6 +10,15 @@
 
 namespace mergepipe {
 
+/// Blocks of a tensor, and elements of a whole one, as its base's type decides them.
+struct BlockGrid {
+  uint64_t block_bytes = 0;
+  uint64_t elements = 0;
+  uint64_t block_elements = 0;
+  uint64_t blocks() const { return (elements + block_elements - 1) / block_elements; }
+};
+BlockGrid GridOf(const TensorContent& base, uint64_t block_bytes);
+
 /// The catalog in an SQLite file. Reading stands in catalog.cc, writing in catalog_store.cc, upkeep in
 /// catalog_upkeep.cc.
 class CatalogFile final : public Catalog {
@@ -19,7 +28,10 @@ class CatalogFile final : public Catalog {
   const std::string& path() const override { return database_->path(); }
   Result<std::optional<KnownCheckpoint>> Find(const Checkpoint& checkpoint) override;
   Result<std::optional<TensorKnowledge>> Load(int64_t expert, int64_t base, const std::string& tensor,
-                                              uint64_t block_bytes) override;
+                                              uint64_t block_bytes, bool histogram) override;
+  Result<std::optional<std::vector<ExactThreshold>>> LoadThresholds(int64_t expert, int64_t base,
+                                                                    const std::string& tensor,
+                                                                    uint64_t block_bytes) override;
   Result<std::optional<BaseColumns>> LoadBase(int64_t base, const std::string& tensor,
                                               uint64_t block_bytes) override;
 
@@ -54,9 +66,9 @@ class CatalogFile final : public Catalog {
   }
   Result<TensorContent> ContentAt(const Statement& row, int first_column) const;
   Result<std::optional<StoredTensor>> Part(int64_t checkpoint, const std::string& name);
-  Result<std::vector<ExactThreshold>> LoadThresholds(const StoredTensor& expert, const StoredTensor& base);
+  Result<std::vector<ExactThreshold>> ThresholdsOf(const StoredTensor& expert, const StoredTensor& base);
   Result<TensorKnowledge> Unpack(const Statement& row, const TensorContent& expert, const TensorContent& base,
-                                 uint64_t block_bytes) const;
+                                 const BlockGrid& grid) const;
 
   Result<int64_t> CheckpointOf(const std::string& stamps);
   Result<int64_t> StoreTensor(int64_t checkpoint, const Finding& finding);
@@ -82,13 +94,5 @@ class CatalogFile final : public Catalog {
 int64_t SealOf(const Digest128& expert, const Digest128& base, uint64_t block_bytes,
                const std::vector<std::span<const std::byte>>& columns);
 int64_t SealOf(const Digest128& expert, const Digest128& base, const ExactThreshold& threshold);
-
-/// Blocks of a tensor, and elements of a whole one, as its base's type decides them.
-struct BlockGrid {
-  uint64_t elements = 0;
-  uint64_t block_elements = 0;
-  uint64_t blocks() const { return (elements + block_elements - 1) / block_elements; }
-};
-BlockGrid GridOf(const TensorContent& base, uint64_t block_bytes);
 
 }  // namespace mergepipe

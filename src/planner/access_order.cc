@@ -1,7 +1,9 @@
 #include "planner/access_order.h"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
+#include <utility>
 
 #include "base/digest.h"
 #include "base/text.h"
@@ -18,11 +20,16 @@ constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
 
 void SortSteps(std::vector<AccessStep>& steps) {
   std::sort(steps.begin(), steps.end(), [](const AccessStep& a, const AccessStep& b) {
-    return std::tie(b.rank, a.tensor, a.block, a.sequence) < std::tie(a.rank, b.tensor, b.block, b.sequence);
+    if (a.rank != b.rank) return a.rank > b.rank;
+    return std::tie(a.tensor, a.block, a.sequence) < std::tie(b.tensor, b.block, b.sequence);
   });
 }
 
 void AccessOrder::Add(size_t tensor, size_t block, const TensorErrors& errors, const BlockError& error) {
+  size_t count = 0;
+  for (const ReadUnit& unit : error.units)
+    count += unit.sources.size();
+  sources_.emplace_back().reserve(count);
   if (policy_ != Policy::kGram) {
     for (const ReadUnit& unit : error.units)
       AddUnit(tensor, block, errors, unit);
@@ -37,11 +44,9 @@ void AccessOrder::Add(size_t tensor, size_t block, const TensorErrors& errors, c
                     .bytes = read.bytes * plan_.tensors[tensor].passes(),
                     .sources = {}};
     step.rank = step.gain / static_cast<double>(std::max<uint64_t>(1, step.bytes));
-    for (const size_t u : read.units) {
-      for (const size_t s : error.units[u].sources)
-        step.sources.push_back(static_cast<uint16_t>(s));
-    }
-    steps_.push_back(std::move(step));
+    for (const size_t u : read.units)
+      AddSources(error.units[u], step);
+    steps_.push_back(step);
   }
 }
 
@@ -51,14 +56,26 @@ void AccessOrder::AddUnit(size_t tensor, size_t block, const TensorErrors& error
                   .sequence = static_cast<uint32_t>(unit.sources[0]),
                   .bytes = unit.bytes * plan_.tensors[tensor].passes(),
                   .sources = {}};
-  double energy = 0;
-  for (const size_t s : unit.sources) {
-    step.sources.push_back(static_cast<uint16_t>(s));
-    energy += errors.Energy(s, block);
-  }
-  step.gain = energy;
-  step.rank = Rank(tensor, block, unit, energy / static_cast<double>(std::max<uint64_t>(1, step.bytes)));
-  steps_.push_back(std::move(step));
+  for (const size_t s : unit.sources)
+    step.gain += errors.Energy(s, block);
+  AddSources(unit, step);
+  step.rank = Rank(tensor, block, unit, step.gain / static_cast<double>(std::max<uint64_t>(1, step.bytes)));
+  steps_.push_back(step);
+}
+
+void AccessOrder::AddSources(const ReadUnit& unit, AccessStep& step) {
+  std::vector<uint16_t>& row = sources_.back();
+  for (const size_t s : unit.sources)
+    row.push_back(static_cast<uint16_t>(s));
+  const size_t count = step.sources.size() + unit.sources.size();
+  step.sources = std::span(row).last(count);
+}
+
+void AccessOrder::Append(AccessOrder&& other) {
+  const std::vector<AccessStep> steps = std::exchange(other.steps_, {});
+  auto rows = std::exchange(other.sources_, {});
+  steps_.insert(steps_.end(), steps.begin(), steps.end());
+  sources_.insert(sources_.end(), std::make_move_iterator(rows.begin()), std::make_move_iterator(rows.end()));
 }
 
 double AccessOrder::Rank(size_t tensor, size_t block, const ReadUnit& unit, double rate) const {

@@ -264,39 +264,53 @@ std::vector<ReadUnit> TensorErrors::Units(size_t block, std::vector<size_t>& los
   return units;
 }
 
-BlockError TensorErrors::Block(size_t block) const {
-  BlockError result;
-  result.units = Units(block, result.lossless);
-  const size_t n = result.units.size();
-  result.form.resize(n * n);
-  for (size_t u = 0; u < n; ++u) {
-    for (size_t v = crosses_ ? 0 : u; v <= u; ++v)
-      result.form[u * n + v] = result.form[v * n + u] = FormOf(result.units[v], result.units[u], block);
+// [sources, sources], b < a: <Δ_a, Δ_b>.
+std::vector<double> TensorErrors::InnerProducts(size_t block) const {
+  const size_t n = sources_.size();
+  std::vector<double> inner(n * n), energy(n);
+  for (size_t s = 1; s < n; ++s)
+    energy[s] = RawEnergy(s, block);
+  for (size_t a = 1; a < n; ++a) {
+    for (size_t b = 1; b < a; ++b) {
+      const size_t at = a * n + b;
+      if (sources_[a].exact && sources_[b].exact) {
+        inner[at] = std::sqrt(energy[a] * energy[b]) * cosines_.Of(a, b, block);
+      } else if (!evidence_.sampled_gram.empty()) {
+        inner[at] = static_cast<double>(evidence_.sampled_gram[block * n * n + at]);
+      }
+    }
   }
-  return result;
+  return inner;
 }
 
 // The same bytes twice agree with themselves.
-double TensorErrors::FormOf(const ReadUnit& u, const ReadUnit& v, size_t block) const {
+double TensorErrors::FormOf(const ReadUnit& u, const ReadUnit& v, size_t block,
+                            const std::vector<double>& inner) const {
   double sum = 0;
   for (const size_t a : u.sources) {
     for (const size_t b : v.sources) {
       if (a == b) sum += Energy(a, block);
       if (a == b || !crosses_) continue;
-      const double product = &u == &v ? RawEnergy(a, block) : InnerProduct(a, b, block);
+      const double product =
+          &u == &v ? RawEnergy(a, block) : inner[std::max(a, b) * sources_.size() + std::min(a, b)];
       sum += sources_[a].coefficient * sources_[b].coefficient * product;
     }
   }
   return sum;
 }
 
-double TensorErrors::InnerProduct(size_t a, size_t b, size_t block) const {
-  const Source& x = sources_[a];
-  const Source& y = sources_[b];
-  if (x.exact && y.exact)
-    return std::sqrt(x.columns->energy[block] * y.columns->energy[block]) * cosines_.Of(a, b, block);
-  if (x.columns == nullptr || y.columns == nullptr || evidence_.sampled_gram.empty()) return 0;
-  return static_cast<double>(evidence_.sampled_gram[(block * sources_.size() + a) * sources_.size() + b]);
+BlockError TensorErrors::Block(size_t block) const {
+  BlockError result;
+  result.units = Units(block, result.lossless);
+  const std::vector<double> inner = crosses_ ? InnerProducts(block) : std::vector<double>();
+  const size_t n = result.units.size();
+  result.form.resize(n * n);
+  for (size_t u = 0; u < n; ++u) {
+    for (size_t v = crosses_ ? 0 : u; v <= u; ++v)
+      result.form[u * n + v] = result.form[v * n + u] =
+          FormOf(result.units[v], result.units[u], block, inner);
+  }
+  return result;
 }
 
 }  // namespace mergepipe

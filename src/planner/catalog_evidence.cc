@@ -1,6 +1,9 @@
 #include "planner/catalog_evidence.h"
 
+#include <algorithm>
+
 #include "base/try.h"
+#include "planner/plan.h"
 
 namespace mergepipe {
 namespace {
@@ -8,7 +11,10 @@ namespace {
 class CatalogEvidence final : public NoEvidence {
  public:
   CatalogEvidence(const ResolvedMerge& merge, Catalog& catalog, uint64_t block_bytes)
-      : NoEvidence(merge), catalog_(catalog), block_bytes_(block_bytes) {}
+      : NoEvidence(merge),
+        catalog_(catalog),
+        block_bytes_(block_bytes),
+        has_constants_(merge.tensors.size()) {}
 
   Result<void> FindModels() {
     for (const ResolvedModel& model : merge_.models)
@@ -21,7 +27,7 @@ class CatalogEvidence final : public NoEvidence {
         const size_t model = tensor.sources[s].model;
         if (!tensor.merged || asked[model] || tensor.elements == 0) continue;
         asked[model] = true;
-        analysed_[model] = MP_TRY(LoadSource(tensor, s)).has_value();
+        analysed_[model] = MP_TRY(LoadThresholds(tensor, s)).has_value();
       }
     }
     all_known_ = true;
@@ -31,18 +37,22 @@ class CatalogEvidence final : public NoEvidence {
   }
 
   Result<TensorEvidence> Of(size_t number) override {
+    TensorEvidence evidence = MP_TRY(OfBase(number));
     const ResolvedTensor& tensor = merge_.tensors[number];
-    TensorEvidence evidence{.sources = {}, .base = std::nullopt, .sampled_gram = {}};
-    evidence.sources.resize(tensor.sources.size());
-    if (!tensor.merged || tensor.elements == 0) return evidence;
-    const auto& reference = known_[tensor.sources[0].model];
-    if (reference)
-      evidence.base =
-          MP_TRY(catalog_.LoadBase(reference->id, EntryOf(merge_, tensor.sources[0]).name, block_bytes_));
+    const auto trims = [](const KeepRule& rule) { return rule.kind == KeepRule::Kind::kLargest; };
+    const auto& keep = tensor.request.keep;
+    const bool histogram = !has_constants_[number] && std::any_of(keep.begin(), keep.end(), trims);
     for (size_t s = 1; s < tensor.sources.size() && evidence.base; ++s) {
-      auto knowledge = MP_TRY(LoadSource(tensor, s));
+      auto knowledge = MP_TRY(LoadSource(tensor, s, histogram));
       if (knowledge) evidence.sources[s] = SourceEvidence{std::move(*knowledge), true};
     }
+    return evidence;
+  }
+
+  Result<TensorEvidence> ThresholdsOf(size_t number) override {
+    const ResolvedTensor& tensor = merge_.tensors[number];
+    TensorEvidence evidence = WantsSums(tensor) ? MP_TRY(Of(number)) : MP_TRY(OfThresholds(number));
+    has_constants_[number] = ConstantsOf(tensor, evidence).has_value();
     return evidence;
   }
 
@@ -53,20 +63,62 @@ class CatalogEvidence final : public NoEvidence {
   Strength strength() const override { return all_known_ ? Strength::kFull : Strength::kNone; }
 
  private:
-  // Nothing for tensors of different names (slices may shift layers): nobody has compared those.
-  Result<std::optional<TensorKnowledge>> LoadSource(const ResolvedTensor& tensor, size_t source) {
-    const auto& expert = known_[tensor.sources[source].model];
-    const auto& base = known_[tensor.sources[0].model];
-    const std::string& name = EntryOf(merge_, tensor.sources[source]).name;
-    if (!expert || !base || name != EntryOf(merge_, tensor.sources[0]).name)
-      return std::optional<TensorKnowledge>();
-    return catalog_.Load(expert->id, base->id, name, block_bytes_);
+  // Sums over deltas that are not trimmed.
+  static bool WantsSums(const ResolvedTensor& tensor) {
+    const auto& keep = tensor.request.keep;
+    return tensor.request.l1 && std::any_of(keep.begin(), keep.end(), [&](const KeepRule& rule) {
+             return rule.kind != KeepRule::Kind::kLargest || rule.count >= tensor.elements;
+           });
+  }
+
+  Result<TensorEvidence> OfThresholds(size_t number) {
+    const ResolvedTensor& tensor = merge_.tensors[number];
+    TensorEvidence evidence = MP_TRY(OfBase(number));
+    for (size_t s = 1; s < tensor.sources.size() && evidence.base; ++s) {
+      auto thresholds = MP_TRY(LoadThresholds(tensor, s));
+      if (thresholds) evidence.sources[s] = SourceEvidence{{.thresholds = std::move(*thresholds)}, true};
+    }
+    return evidence;
+  }
+
+  Result<TensorEvidence> OfBase(size_t number) {
+    const ResolvedTensor& tensor = merge_.tensors[number];
+    TensorEvidence evidence{.sources = {}, .base = std::nullopt, .sampled_gram = {}};
+    evidence.sources.resize(tensor.sources.size());
+    if (!tensor.merged || tensor.elements == 0) return evidence;
+    const auto& reference = known_[tensor.sources[0].model];
+    if (reference)
+      evidence.base =
+          MP_TRY(catalog_.LoadBase(reference->id, EntryOf(merge_, tensor.sources[0]).name, block_bytes_));
+    return evidence;
+  }
+
+  // Slices may shift layers: tensors of different names nobody has compared.
+  bool Compared(const ResolvedTensor& tensor, size_t source) const {
+    return known_[tensor.sources[source].model] && known_[tensor.sources[0].model] &&
+           EntryOf(merge_, tensor.sources[source]).name == EntryOf(merge_, tensor.sources[0]).name;
+  }
+
+  Result<std::optional<TensorKnowledge>> LoadSource(const ResolvedTensor& tensor, size_t source,
+                                                    bool histogram) {
+    if (!Compared(tensor, source)) return std::optional<TensorKnowledge>();
+    return catalog_.Load(known_[tensor.sources[source].model]->id, known_[tensor.sources[0].model]->id,
+                         EntryOf(merge_, tensor.sources[source]).name, block_bytes_, histogram);
+  }
+
+  Result<std::optional<std::vector<ExactThreshold>>> LoadThresholds(const ResolvedTensor& tensor,
+                                                                    size_t source) {
+    if (!Compared(tensor, source)) return std::optional<std::vector<ExactThreshold>>();
+    return catalog_.LoadThresholds(known_[tensor.sources[source].model]->id,
+                                   known_[tensor.sources[0].model]->id,
+                                   EntryOf(merge_, tensor.sources[source]).name, block_bytes_);
   }
 
   Catalog& catalog_;
   uint64_t block_bytes_;
   std::vector<std::optional<KnownCheckpoint>> known_;  // by model
   std::vector<bool> analysed_;
+  std::vector<bool> has_constants_;  // by tensor: thresholds say all that a histogram could
   bool all_known_ = false;
 };
 

@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <mutex>
+#include <utility>
 
+#include "base/parallel.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "planner/access_order.h"
@@ -33,9 +37,7 @@ class Chooser {
     out.strength = evidence_.strength();
     out.lossless_bytes = 0;
     out.sources.assign(merge_.tensors.size(), {});
-    blocks_.resize(merge_.tensors.size());
-    for (size_t t = 0; t < merge_.tensors.size(); ++t)
-      MP_TRY(ReadEvidence(t));
+    MP_TRY(ReadEvidence());
     steps_ = order_.Finish();
     const size_t taken = MP_TRY(Cut());
     out.complete = taken == steps_.size();
@@ -52,20 +54,66 @@ class Chooser {
  private:
   // What is kept of each tensor once its statistics are gone.
   struct TensorBlocks {
-    std::vector<double> energy;       // [sources, blocks], raw
+    std::vector<double> energy;       // [sources, blocks], weighed, trimmed
     std::vector<double> base_energy;  // by block; empty where unknown
     std::vector<Digest128> digests;   // [sources, blocks]
     std::vector<bool> known;          // by source: its digests are
   };
 
-  Result<void> ReadEvidence(size_t t) {
-    plan_.masks[t] = {};
-    const size_t sources = merge_.tensors[t].sources.size();
-    if (!HasExperts(t)) {
-      MP_TRY(NoteWeights(t));
-      return {};
+  // Tensors are worked on at the same time, and what comes of it is put together in their order.
+  Result<void> ReadEvidence() {
+    blocks_.resize(merge_.tensors.size());
+    std::vector<AccessOrder> parts(merge_.tensors.size(), order_);
+    MP_TRY(ForEachTensor([&](size_t t) { return ReadTensor(t, parts[t]); }));
+    for (size_t t = 0; t < parts.size(); ++t) {
+      order_.Append(std::move(parts[t]));
+      for (const double e : blocks_[t].base_energy)
+        weight_energy_ += e;
+      const auto& known = blocks_[t].known;
+      if (merge_.tensors[t].merged)
+        all_exact_ = all_exact_ && std::find(known.begin(), known.end(), false) == known.end();
     }
-    const TensorEvidence evidence = MP_TRY(evidence_.Of(t));
+    return {};
+  }
+
+  Result<void> ForEachTensor(const std::function<Result<void>(size_t t)>& work) {
+    const size_t threads =
+        std::clamp<size_t>(merge_.tensors.size(), 1, std::max<size_t>(1, plan_.options.threads));
+    return ParallelScan(merge_.tensors.size(), threads, nullptr,
+                        [&](size_t, uint64_t t) { return work(static_cast<size_t>(t)); });
+  }
+
+  Result<TensorEvidence> Load(size_t t) {
+    const std::lock_guard lock(loading_);
+    if (kept_.contains(t)) return std::move(kept_.extract(t).mapped());
+    return evidence_.Of(t);
+  }
+
+  // Policies that do not look at inner products predict by them all the same, once it is known what is read.
+  void Keep(size_t t, TensorEvidence evidence) {
+    if (budget_.policy == Policy::kGram) return;
+    const std::lock_guard lock(loading_);
+    const uint64_t bytes = BytesOf(evidence);
+    if (bytes > kept_room_) return;  // it is loaded again
+    kept_room_ -= bytes;
+    kept_.emplace(t, std::move(evidence));
+  }
+
+  static uint64_t BytesOf(const TensorEvidence& evidence) {
+    constexpr uint64_t kBlock = kSketchBuckets + kOctaves * sizeof(uint32_t) + 64;
+    uint64_t bytes = evidence.sampled_gram.size() * sizeof(float);
+    for (const auto& source : evidence.sources)
+      bytes += source ? source->knowledge.blocks.blocks() * kBlock +
+                            source->knowledge.histogram.size() * sizeof(source->knowledge.histogram[0])
+                      : 0;
+    return bytes;
+  }
+
+  Result<void> ReadTensor(size_t t, AccessOrder& order) {
+    plan_.masks[t] = {};
+    if (!HasExperts(t)) return NoteWeights(t);
+    const size_t sources = merge_.tensors[t].sources.size();
+    TensorEvidence evidence = MP_TRY(Load(t));
     const TensorErrors errors(plan_, t, evidence, budget_.policy == Policy::kGram);
     plan_.masks[t] = TensorMask(sources, plan_.tensors[t].elements, BlockElements(plan_, t));
     for (size_t s = 1; s < sources; ++s) {
@@ -77,8 +125,9 @@ class Chooser {
       const BlockError error = errors.Block(b);
       for (const size_t s : error.lossless)
         Skip(t, s, b);
-      order_.Add(t, b, errors, error);
+      order.Add(t, b, errors, error);
     }
+    Keep(t, std::move(evidence));
     return {};
   }
 
@@ -92,14 +141,9 @@ class Chooser {
   // Tensors that no expert touches count for the norm of the weights.
   Result<void> NoteWeights(size_t t) {
     if (evidence_.strength() == Strength::kNone || !merge_.tensors[t].merged) return {};
-    const TensorEvidence evidence = MP_TRY(evidence_.Of(t));
-    if (evidence.base) AddWeights(evidence.base->energy);
+    TensorEvidence evidence = MP_TRY(Load(t));
+    if (evidence.base) blocks_[t].base_energy = std::move(evidence.base->energy);
     return {};
-  }
-
-  void AddWeights(const std::vector<double>& energy) {
-    for (const double e : energy)
-      weight_energy_ += e;
   }
 
   void ReadAlways(size_t t, size_t s) {
@@ -116,37 +160,29 @@ class Chooser {
     TensorBlocks& kept = blocks_[t];
     const size_t sources = evidence.sources.size();
     const size_t blocks = errors.blocks();
-    kept.known.resize(sources);
-    for (size_t s = 0; s < sources; ++s) {
-      kept.known[s] = s == 0 ? evidence.base && !evidence.base->digest.empty()
-                             : evidence.sources[s] && evidence.sources[s]->exact;
-      all_exact_ = all_exact_ && (kept.known[s] || !merge_.tensors[t].merged);
-    }
-    kept.energy.assign(sources * blocks, 0);
+    kept.energy = errors.energies();
     kept.digests.resize(sources * blocks);
-    if (evidence.base) {
-      kept.base_energy = evidence.base->energy;
-      AddWeights(kept.base_energy);
-    }
+    if (evidence.base) kept.base_energy = evidence.base->energy;
     for (size_t s = 0; s < sources; ++s) {
+      const std::vector<Digest128>* digests = DigestsOf(evidence, s);
+      kept.known.push_back(digests != nullptr);
+      if (digests != nullptr)
+        std::copy(digests->begin(), digests->end(),
+                  kept.digests.begin() + static_cast<ptrdiff_t>(s * blocks));
       SourceOutcome& outcome = plan_.budget.sources[t][s];
-      for (size_t b = 0; b < blocks; ++b) {
-        kept.energy[s * blocks + b] = errors.RawEnergy(s, b);
-        if (s > 0) outcome.energy += errors.Energy(s, b);
-        if (kept.known[s])
-          kept.digests[s * blocks + b] =
-              s == 0 ? evidence.base->digest[b] : evidence.sources[s]->knowledge.blocks.digest[b];
-      }
+      for (size_t b = 0; b < blocks && s > 0; ++b)
+        outcome.energy += errors.Energy(s, b);
       if (MayOmit(plan_, t, s))
         outcome.available_bytes =
             EntryOf(merge_, merge_.tensors[t].sources[s]).bytes() * plan_.tensors[t].passes();
     }
-    coefficients_.push_back({t, SourceCoefficients(merge_, merge_.tensors[t])});
-    if (merge_.tensors[t].merged) energies_.push_back({t, {}});
-    for (size_t s = 0; s < sources && merge_.tensors[t].merged; ++s) {
-      for (size_t b = 0; b < blocks; ++b)
-        energies_.back().second.push_back(s == 0 ? 0 : errors.Energy(s, b));
-    }
+  }
+
+  // Null where they are not known.
+  static const std::vector<Digest128>* DigestsOf(const TensorEvidence& evidence, size_t s) {
+    if (s == 0) return evidence.base && !evidence.base->digest.empty() ? &evidence.base->digest : nullptr;
+    const auto& source = evidence.sources[s];
+    return source && source->exact ? &source->knowledge.blocks.digest : nullptr;
   }
 
   // How many steps are taken.
@@ -218,10 +254,8 @@ class Chooser {
 
   void Take(const AccessStep& step) {
     TensorMask& mask = plan_.masks[step.tensor];
-    const std::vector<uint16_t> sources = step.sources;
-    for (const size_t s : sources) {
+    for (const size_t s : step.sources)
       mask.Set(s, step.block, HolderOf(step, s));
-    }
   }
 
   // Among the sources of a step, the first with the same stored bytes holds the block for all of them.
@@ -243,10 +277,8 @@ class Chooser {
   void LeaveOut(const AccessStep& step) {
     if (!merge_.tensors[step.tensor].merged) return;
     const size_t blocks = plan_.masks[step.tensor].blocks();
-    const auto energy = std::lower_bound(energies_.begin(), energies_.end(), step.tensor,
-                                         [](const auto& entry, size_t t) { return entry.first < t; });
     for (const size_t s : step.sources)
-      plan_.budget.sources[step.tensor][s].error += energy->second[s * blocks + step.block];
+      plan_.budget.sources[step.tensor][s].error += blocks_[step.tensor].energy[s * blocks + step.block];
   }
 
   Result<void> Predict(size_t taken) {
@@ -277,28 +309,36 @@ class Chooser {
 
   Result<Squares> PredictedSquares(size_t taken) {
     if (budget_.policy == Policy::kGram) return Squares{GainFrom(taken), GainFrom(0)};
-    Squares squares;
     // Other policies order by other things; their error has the same form.
-    for (size_t t = 0; t < merge_.tensors.size(); ++t) {
-      if (!HasExperts(t) || !merge_.tensors[t].merged) continue;
-      const TensorEvidence evidence = MP_TRY(evidence_.Of(t));
-      const TensorErrors errors(plan_, t, evidence, /*gram=*/true);
-      for (size_t b = 0; b < errors.blocks(); ++b) {
-        const BlockError block = errors.Block(b);
-        std::vector<bool> left_out;
-        for (const ReadUnit& unit : block.units)
-          left_out.push_back(plan_.masks[t].From(unit.sources[0], b) == TensorMask::kOmitted);
-        squares.error += block.Of(left_out);
-        squares.update += block.OfAll();
-      }
+    std::vector<std::vector<Squares>> blocks(merge_.tensors.size());
+    MP_TRY(ForEachTensor([&](size_t t) { return PredictTensor(t, blocks[t]); }));
+    Squares sum;
+    for (const auto& tensor : blocks) {
+      for (const Squares& block : tensor)
+        sum = {sum.error + block.error, sum.update + block.update};
     }
-    return squares;
+    return sum;
+  }
+
+  Result<void> PredictTensor(size_t t, std::vector<Squares>& blocks) {
+    if (!HasExperts(t) || !merge_.tensors[t].merged) return {};
+    const TensorEvidence evidence = MP_TRY(Load(t));
+    const TensorErrors errors(plan_, t, evidence, /*gram=*/true);
+    for (size_t b = 0; b < errors.blocks(); ++b) {
+      const BlockError block = errors.Block(b);
+      std::vector<bool> left_out;
+      for (const ReadUnit& unit : block.units)
+        left_out.push_back(plan_.masks[t].From(unit.sources[0], b) == TensorMask::kOmitted);
+      blocks.push_back({block.Of(left_out), block.OfAll()});
+    }
+    return {};
   }
 
   Certificate Certify() const {
     CertificateSum sum(merge_);
-    for (const auto& [t, coefficients] : coefficients_) {
-      if (!merge_.tensors[t].merged) continue;
+    for (size_t t = 0; t < merge_.tensors.size(); ++t) {
+      if (!HasExperts(t) || !merge_.tensors[t].merged) continue;
+      const std::vector<double> coefficients = SourceCoefficients(merge_, merge_.tensors[t]);
       const TensorMask& mask = plan_.masks[t];
       const TensorBlocks& kept = blocks_[t];
       for (size_t b = 0; b < mask.blocks(); ++b) {
@@ -307,7 +347,7 @@ class Chooser {
                                                     plan_.tensors[t].elements - b * mask.block_elements()),
                                .base_energy = kept.base_energy[b]};
         for (size_t s = 1; s < coefficients.size(); ++s) {
-          const double norm = std::fabs(coefficients[s]) * std::sqrt(kept.energy[s * mask.blocks() + b]);
+          const double norm = std::sqrt(kept.energy[s * mask.blocks() + b]);
           block.all_norms += norm;
           if (mask.From(s, b) == TensorMask::kOmitted) block.omitted_norms += norm;
         }
@@ -362,9 +402,9 @@ class Chooser {
   AccessOrder order_;
   std::vector<AccessStep> steps_;
   std::vector<TensorBlocks> blocks_;
-  std::vector<std::pair<size_t, std::vector<double>>> coefficients_;  // by tensor
-  std::vector<std::pair<size_t, std::vector<double>>>
-      energies_;  // by tensor: [sources, blocks], weighed, trimmed
+  std::map<size_t, TensorEvidence> kept_;  // by tensor, for the prediction
+  uint64_t kept_room_ = plan_.options.memory_bytes / 4;
+  std::mutex loading_;  // one at a time asks the evidence, and for what is kept of it
   bool all_exact_ = true;
   double weight_energy_ = 0;
 };

@@ -33,6 +33,8 @@ class Evidence {
  public:
   virtual ~Evidence() = default;
   virtual Result<TensorEvidence> Of(size_t tensor) = 0;
+  /// At least the thresholds that Of would give; for less work where there is no need of more.
+  virtual Result<TensorEvidence> ThresholdsOf(size_t tensor) { return Of(tensor); }
   /// What a plan knows a model by: a digest of its content, of sampled pages, or of its headers.
   virtual std::string Identity(size_t model) const = 0;
   /// Whether the model's content is known by the catalog.

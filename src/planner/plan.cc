@@ -37,27 +37,6 @@ uint64_t PairCheckBytes(const Plan& plan) {
   return bytes;
 }
 
-std::optional<TensorStatistics> ConstantsOf(const ResolvedTensor& tensor, const TensorEvidence& evidence) {
-  if (tensor.request.gram || tensor.request.keep.empty()) return std::nullopt;
-  TensorStatistics statistics;
-  for (size_t i = 0; i < tensor.inputs.size(); ++i) {
-    const KeepRule& rule = tensor.request.keep[i];
-    const auto& source = evidence.sources[tensor.inputs[i]];
-    if (rule.kind == KeepRule::Kind::kRandom || !source || !source->exact) return std::nullopt;
-    const auto& known = source->knowledge.thresholds;
-    const auto exact = std::find_if(known.begin(), known.end(),
-                                    [&](const ExactThreshold& t) { return t.kept == rule.count; });
-    const bool trims = rule.kind == KeepRule::Kind::kLargest && rule.count < tensor.elements;
-    if (trims && exact == known.end()) return std::nullopt;
-    statistics.thresholds.push_back(trims ? exact->threshold : Threshold{});
-    if (!tensor.request.l1) continue;
-    const double l1 = source->knowledge.l1;
-    statistics.l1_whole.push_back(trims ? exact->l1_whole : l1);
-    statistics.l1_kept.push_back(trims ? exact->l1_kept : rule.kind == KeepRule::Kind::kNone ? 0.0 : l1);
-  }
-  return statistics;
-}
-
 PlanCosts ReckonCosts(const Plan& plan) {
   PlanCosts costs;
   for (size_t i = 0; i < plan.tensors.size(); ++i) {
@@ -136,6 +115,27 @@ void ReadEverything(Plan& plan) {
 
 }  // namespace
 
+std::optional<TensorStatistics> ConstantsOf(const ResolvedTensor& tensor, const TensorEvidence& evidence) {
+  if (tensor.request.gram || tensor.request.keep.empty()) return std::nullopt;
+  TensorStatistics statistics;
+  for (size_t i = 0; i < tensor.inputs.size(); ++i) {
+    const KeepRule& rule = tensor.request.keep[i];
+    const auto& source = evidence.sources[tensor.inputs[i]];
+    if (rule.kind == KeepRule::Kind::kRandom || !source || !source->exact) return std::nullopt;
+    const auto& known = source->knowledge.thresholds;
+    const auto exact = std::find_if(known.begin(), known.end(),
+                                    [&](const ExactThreshold& t) { return t.kept == rule.count; });
+    const bool trims = rule.kind == KeepRule::Kind::kLargest && rule.count < tensor.elements;
+    if (trims && exact == known.end()) return std::nullopt;
+    statistics.thresholds.push_back(trims ? exact->threshold : Threshold{});
+    if (!tensor.request.l1) continue;
+    const double l1 = source->knowledge.l1;
+    statistics.l1_whole.push_back(trims ? exact->l1_whole : l1);
+    statistics.l1_kept.push_back(trims ? exact->l1_kept : rule.kind == KeepRule::Kind::kNone ? 0.0 : l1);
+  }
+  return statistics;
+}
+
 Result<KnownConstants> FindConstants(const ResolvedMerge& merge, Evidence& evidence) {
   KnownConstants constants(merge.tensors.size());
   for (size_t t = 0; t < merge.tensors.size(); ++t) {
@@ -143,7 +143,7 @@ Result<KnownConstants> FindConstants(const ResolvedMerge& merge, Evidence& evide
     const bool asks = tensor.merged && tensor.elements > 0 &&
                       StatisticsCollector::Rounds(tensor.request, tensor.elements) > 0;
     if (asks && evidence.strength() == Strength::kFull)
-      constants[t] = ConstantsOf(tensor, MP_TRY(evidence.Of(t)));
+      constants[t] = ConstantsOf(tensor, MP_TRY(evidence.ThresholdsOf(t)));
   }
   return constants;
 }

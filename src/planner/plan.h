@@ -138,6 +138,9 @@ inline constexpr uint64_t kProgramBytes = 64u << 20;
 /// Statistics of whole deltas, by tensor, where the evidence has exactly all that the method asks for.
 using KnownConstants = std::vector<std::optional<TensorStatistics>>;
 Result<KnownConstants> FindConstants(const ResolvedMerge& merge, Evidence& evidence);
+/// Those of one tensor, from the thresholds (and where deltas that are not trimmed are summed, the sums) in
+/// `evidence`.
+std::optional<TensorStatistics> ConstantsOf(const ResolvedTensor& tensor, const TensorEvidence& evidence);
 
 /// The full read of a merge: layout, memory, passes, costs; everything but the digest. `constants` need no
 /// pass of their own. Fails with kUsage when the memory limit is below what the merge needs.
