@@ -9,7 +9,7 @@ namespace mergepipe::bench {
 /// A Llama-like base and its experts: checkpoints whose data is a hole, and a catalog of random statistics.
 struct FamilySize {
   size_t experts = 100;
-  size_t layers = 34;  ///< of Llama 3 8B's shape: 34 make 16,217 blocks of 1 MiB
+  size_t layers = 34;  ///< of Llama 3 8B's shape: 34 make 16,195 blocks of 1 MiB
 };
 
 /// Writes base, expert-000, … and catalog.db into a folder.

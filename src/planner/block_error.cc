@@ -264,36 +264,35 @@ std::vector<ReadUnit> TensorErrors::Units(size_t block, std::vector<size_t>& los
   return units;
 }
 
-// [sources, sources], b < a: <Δ_a, Δ_b>.
-std::vector<double> TensorErrors::InnerProducts(size_t block) const {
+// [sources, sources], b < a: λ_a λ_b <Δ_a, Δ_b>.
+std::vector<double> TensorErrors::CrossTerms(size_t block) const {
   const size_t n = sources_.size();
-  std::vector<double> inner(n * n), energy(n);
+  std::vector<double> terms(n * n), energy(n);
   for (size_t s = 1; s < n; ++s)
     energy[s] = RawEnergy(s, block);
   for (size_t a = 1; a < n; ++a) {
+    const double coefficient = sources_[a].coefficient;
+    for (size_t b = 1; b < a; ++b)
+      terms[a * n + b] = coefficient * sources_[b].coefficient *
+                         (std::sqrt(energy[a] * energy[b]) * cosines_.Of(a, b, block));
+  }
+  for (size_t a = 1; a < n && !evidence_.sampled_gram.empty(); ++a) {
     for (size_t b = 1; b < a; ++b) {
-      const size_t at = a * n + b;
-      if (sources_[a].exact && sources_[b].exact) {
-        inner[at] = std::sqrt(energy[a] * energy[b]) * cosines_.Of(a, b, block);
-      } else if (!evidence_.sampled_gram.empty()) {
-        inner[at] = static_cast<double>(evidence_.sampled_gram[block * n * n + at]);
-      }
+      if (sources_[a].exact && sources_[b].exact) continue;
+      const auto sampled = static_cast<double>(evidence_.sampled_gram[(block * n + a) * n + b]);
+      terms[a * n + b] = sources_[a].coefficient * sources_[b].coefficient * sampled;
     }
   }
-  return inner;
+  return terms;
 }
 
 // The same bytes twice agree with themselves.
-double TensorErrors::FormOf(const ReadUnit& u, const ReadUnit& v, size_t block,
-                            const std::vector<double>& inner) const {
+double TensorErrors::OwnTerm(const ReadUnit& unit, size_t block) const {
   double sum = 0;
-  for (const size_t a : u.sources) {
-    for (const size_t b : v.sources) {
+  for (const size_t a : unit.sources) {
+    for (const size_t b : unit.sources) {
       if (a == b) sum += Energy(a, block);
-      if (a == b || !crosses_) continue;
-      const double product =
-          &u == &v ? RawEnergy(a, block) : inner[std::max(a, b) * sources_.size() + std::min(a, b)];
-      sum += sources_[a].coefficient * sources_[b].coefficient * product;
+      if (a != b && crosses_) sum += sources_[a].coefficient * sources_[b].coefficient * RawEnergy(a, block);
     }
   }
   return sum;
@@ -302,13 +301,24 @@ double TensorErrors::FormOf(const ReadUnit& u, const ReadUnit& v, size_t block,
 BlockError TensorErrors::Block(size_t block) const {
   BlockError result;
   result.units = Units(block, result.lossless);
-  const std::vector<double> inner = crosses_ ? InnerProducts(block) : std::vector<double>();
   const size_t n = result.units.size();
   result.form.resize(n * n);
+  for (size_t u = 0; u < n; ++u)
+    result.form[u * n + u] = OwnTerm(result.units[u], block);
+  if (!crosses_) return result;
+  const std::vector<double> terms = CrossTerms(block);
+  const auto term = [&](size_t a, size_t b) {
+    return terms[std::max(a, b) * sources_.size() + std::min(a, b)];
+  };
   for (size_t u = 0; u < n; ++u) {
-    for (size_t v = crosses_ ? 0 : u; v <= u; ++v)
-      result.form[u * n + v] = result.form[v * n + u] =
-          FormOf(result.units[v], result.units[u], block, inner);
+    for (size_t v = 0; v < u; ++v) {
+      double sum = 0;
+      for (const size_t a : result.units[v].sources) {
+        for (const size_t b : result.units[u].sources)
+          sum += term(a, b);
+      }
+      result.form[u * n + v] = result.form[v * n + u] = sum;
+    }
   }
   return result;
 }

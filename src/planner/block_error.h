@@ -72,10 +72,10 @@ class TensorErrors {
   void FindEnergies();
   double KeptEnergy(const Source& source, size_t block) const;
   bool IsLossless(size_t source, size_t block) const;
-  std::vector<double> InnerProducts(size_t block) const;
+  std::vector<double> CrossTerms(size_t block) const;
   bool SameBytes(size_t a, size_t b, size_t block) const;
   std::vector<ReadUnit> Units(size_t block, std::vector<size_t>& lossless) const;
-  double FormOf(const ReadUnit& u, const ReadUnit& v, size_t block, const std::vector<double>& inner) const;
+  double OwnTerm(const ReadUnit& unit, size_t block) const;
 
   const Plan& plan_;
   const ResolvedTensor& tensor_;
