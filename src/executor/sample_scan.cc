@@ -28,6 +28,8 @@ class SampledEvidence final : public NoEvidence {
       : NoEvidence(*draft.merge), options_(draft.options), known_(std::move(known)) {
     for (const TensorPlan& tensor : draft.tensors)
       element_bytes_.push_back(tensor.element_bytes);
+    for (const ResolvedTensor& tensor : merge_.tensors)
+      expert_reference_.push_back(!draft.reference_model[tensor.sources[0].model]);
   }
 
   // Which sources of a tensor want samples.
@@ -52,6 +54,7 @@ class SampledEvidence final : public NoEvidence {
         bytes += Cost(all.back());
       }
     }
+    if (limit == 0) return;
     const uint64_t every = std::max<uint64_t>(1, (bytes + limit - 1) / limit);
     for (uint64_t i = every / 2; i < all.size(); i += every) {
       if (sample_bytes_ + Cost(all[i]) > limit) continue;
@@ -133,8 +136,10 @@ class SampledEvidence final : public NoEvidence {
     return shard.header.data_start + checkpoint.entry(source.place).begin + element * ElementBytes(t, s);
   }
 
+  // Expert bytes: those of the reference too where it is an expert.
   uint64_t Cost(const Sample& sample) const {
-    uint64_t bytes = 0;
+    const bool pays = expert_reference_[sample.tensor];
+    uint64_t bytes = pays ? sample.count * ElementBytes(sample.tensor, 0) : 0;
     for (const size_t s : unknown_[sample.tensor])
       bytes += sample.count * ElementBytes(sample.tensor, s);
     return bytes;
@@ -235,6 +240,7 @@ class SampledEvidence final : public NoEvidence {
 
   PlanOptions options_;
   std::vector<uint64_t> element_bytes_;  // of each tensor's reference
+  std::vector<bool> expert_reference_;   // by tensor
   std::shared_ptr<Evidence> known_;
   std::vector<std::vector<size_t>> unknown_;  // by tensor
   std::vector<Sample> samples_;               // by tensor and block
