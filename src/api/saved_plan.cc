@@ -148,10 +148,11 @@ Result<SavedPlan> LoadPlan(const std::string& path) {
 }
 
 Result<void> CheckStamps(const SavedPlan& saved, const ResolvedMerge& merge) {
-  std::vector<bool> checked(merge.models.size(), true);  // by digests, where all of its tensors have one
+  // By digests, where all that reaches the output has one; of copied tensors that is the first source alone.
+  std::vector<bool> checked(merge.models.size(), true);
   for (const ResolvedTensor& tensor : merge.tensors) {
     const auto found = saved.expected.find(tensor.name);
-    for (size_t s = 0; s < tensor.sources.size(); ++s) {
+    for (size_t s = 0; s < (tensor.merged ? tensor.sources.size() : 1); ++s) {
       const bool known =
           found != saved.expected.end() && s < found->second.size() && !found->second[s].empty();
       if (!known) checked[tensor.sources[s].model] = false;
