@@ -16,6 +16,17 @@
 namespace mergepipe {
 namespace {
 
+// Expert bytes that are read whatever a mask says.
+uint64_t FixedBytes(const Plan& plan) {
+  uint64_t bytes = 0;
+  for (size_t t = 0; t < plan.tensors.size(); ++t) {
+    const TensorSource& reference = plan.merge->tensors[t].sources[0];
+    if (!plan.reference_model[reference.model])
+      bytes += EntryOf(*plan.merge, reference).bytes() * plan.tensors[t].passes();
+  }
+  return bytes;
+}
+
 // As --block-size takes it.
 std::string BlockSizeText(uint64_t bytes) {
   constexpr uint64_t kMiB = 1u << 20;
@@ -189,28 +200,17 @@ class Chooser {
   Result<size_t> Cut() {
     if (budget_.kind == Budget::Kind::kDeviation) return CutByDeviation();
     if (!plan_.budget.bytes || *plan_.budget.bytes >= plan_.costs.full_expert_bytes) return steps_.size();
-    uint64_t used = plan_.budget.sample_bytes + FixedBytes();
+    uint64_t used = plan_.budget.sample_bytes + FixedBytes(plan_);
     if (used > *plan_.budget.bytes) {
       return Fail(
           Code::kUsage,
           Format("the budget is {} but {} of the experts can not be left out: no model can stand in for them",
-                 HumanBytes(*plan_.budget.bytes), HumanBytes(FixedBytes())));
+                 HumanBytes(*plan_.budget.bytes), HumanBytes(FixedBytes(plan_))));
     }
     size_t taken = 0;
     while (taken < steps_.size() && used + steps_[taken].bytes <= *plan_.budget.bytes)
       used += steps_[taken++].bytes;
     return taken;
-  }
-
-  // Expert bytes that are read whatever the mask says.
-  uint64_t FixedBytes() const {
-    uint64_t bytes = 0;
-    for (size_t t = 0; t < merge_.tensors.size(); ++t) {
-      const auto& sources = merge_.tensors[t].sources;
-      if (!plan_.reference_model[sources[0].model])
-        bytes += EntryOf(merge_, sources[0]).bytes() * plan_.tensors[t].passes();
-    }
-    return bytes;
   }
 
   Result<size_t> CutByDeviation() {
@@ -230,7 +230,7 @@ class Chooser {
     size_t taken = steps_.size();
     while (taken > 0 && left + steps_[taken - 1].gain <= allowed)
       left += steps_[--taken].gain;
-    uint64_t bytes = FixedBytes();
+    uint64_t bytes = FixedBytes(plan_);
     for (size_t i = 0; i < taken; ++i)
       bytes += steps_[i].bytes;
     plan_.budget.bytes = bytes;
@@ -359,7 +359,7 @@ class Chooser {
 
   // Masks that read everything are dropped, costs are added up, and what will be read is told beforehand.
   void Settle() {
-    plan_.costs.expert_read_bytes = FixedBytes();
+    plan_.costs.expert_read_bytes = FixedBytes(plan_);
     plan_.expected.assign(merge_.tensors.size(), {});
     for (size_t t = 0; t < merge_.tensors.size(); ++t) {
       TensorMask& mask = plan_.masks[t];
@@ -419,7 +419,9 @@ Result<void> ChooseReads(Plan& plan, const Budget& budget, Evidence& evidence) {
 
 uint64_t SampleLimit(const Plan& draft, const Budget& budget) {
   const uint64_t full = draft.costs.full_expert_bytes;
-  return std::min(full / 100, budget.Bytes(full).value_or(0) / 10);
+  const uint64_t bytes = budget.Bytes(full).value_or(0);
+  const uint64_t fixed = FixedBytes(draft);
+  return std::min({full / 100, bytes / 10, bytes > fixed ? bytes - fixed : 0});
 }
 
 bool WantsSamples(const Plan& draft, const Budget& budget, const Evidence& evidence) {

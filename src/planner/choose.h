@@ -13,7 +13,8 @@ Result<void> ChooseReads(Plan& plan, const Budget& budget, Evidence& evidence);
 /// True when a merge under this budget profits from samples: it must leave something out, by a policy that
 /// looks at values.
 bool WantsSamples(const Plan& draft, const Budget& budget, const Evidence& evidence);
-/// Bytes that samples may take: at most 1 % of the full read and a tenth of the budget.
+/// Bytes that samples may take: at most 1 % of the full read, a tenth of the budget, and what the budget
+/// leaves beside that which can not be left out.
 uint64_t SampleLimit(const Plan& draft, const Budget& budget);
 
 }  // namespace mergepipe
