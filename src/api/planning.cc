@@ -102,6 +102,7 @@ Result<Planned> PlanSaved(const MergeRequest& request, Drafted draft, const Save
     return Fail(Code::kInvalidInput,
                 Format("the same recipe gives another plan than when {}; were inputs added or removed?",
                        saved.origin));
+  WarnOfUncheckedPairs(plan, draft.warnings);
   return Planned{std::move(draft.recipe), std::move(draft.ledger), std::move(plan),
                  std::move(draft.warnings)};
 }
@@ -110,7 +111,7 @@ Result<Recipe> Resolve(const MergeRequest& request, const SavedDecision* saved, 
   MP_TRY(CheckOptions(request));
   const Recipe parsed = MP_TRY(ParseRecipe(draft.recipe.text, draft.recipe.where));
   ResolveOptions options{.missing_is_base = request.missing_is_base, .seed = request.seed, .paths = {}};
-  options.stand_ins = parsed.budget || !request.budget.empty() || request.max_deviation;
+  options.stand_ins = draft.under_budget || parsed.budget || !request.budget.empty() || request.max_deviation;
   if (saved != nullptr) {
     options.paths = saved->paths;
     options.stand_ins = saved->HasBudget();
@@ -145,8 +146,9 @@ Result<RecipeText> LoadRecipe(const MergeRequest& request) {
   return RecipeText{std::move(*text), request.recipe_path};
 }
 
-Result<Drafted> DraftRequest(const MergeRequest& request, RecipeText recipe) {
+Result<Drafted> DraftRequest(const MergeRequest& request, RecipeText recipe, bool under_budget) {
   Drafted draft;
+  draft.under_budget = under_budget;
   draft.recipe = std::move(recipe);
   const Recipe parsed = MP_TRY(Resolve(request, nullptr, draft));
   draft.budget = MP_TRY(BudgetOf(request, parsed));
@@ -181,7 +183,7 @@ Result<Planned> PlanRequest(const MergeRequest& request, RecipeText recipe, cons
     MP_TRY(Resolve(request, saved, draft));
     return PlanSaved(request, std::move(draft), *saved);
   }
-  Drafted draft = MP_TRY(DraftRequest(request, std::move(recipe)));
+  Drafted draft = MP_TRY(DraftRequest(request, std::move(recipe), /*under_budget=*/false));
   const auto evidence = MP_TRY(EvidenceUnder(draft.budget, draft, request.run));
   MP_TRY(ChooseUnder(draft.budget, *evidence, draft.plan));
   SealPlan(draft.plan, Identities(*draft.merge, *evidence));

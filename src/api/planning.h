@@ -56,8 +56,10 @@ struct Drafted {
   Plan plan;
   std::vector<std::string> warnings;
   Budget budget;
+  bool under_budget = false;
 };
-Result<Drafted> DraftRequest(const MergeRequest& request, RecipeText recipe);
+/// `under_budget`: it is, whatever the request says.
+Result<Drafted> DraftRequest(const MergeRequest& request, RecipeText recipe, bool under_budget);
 
 /// What a merge under this budget knows of its experts: what the draft does, and samples where it would take
 /// them.

@@ -116,7 +116,7 @@ Result<Report> Sweep(const SweepRequest& request) {
   if (request.budgets.empty())
     return Fail(Code::kUsage, "--budgets is empty; write shares or sizes by commas, such as 2%,10%,8GiB");
   RecipeText recipe = MP_TRY(LoadRecipe(request.merge));
-  Drafted draft = MP_TRY(DraftRequest(request.merge, std::move(recipe)));
+  Drafted draft = MP_TRY(DraftRequest(request.merge, std::move(recipe), /*under_budget=*/true));
   return SweepRun(request, std::move(draft)).Execute();
 }
 

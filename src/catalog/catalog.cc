@@ -94,6 +94,14 @@ Result<std::optional<CatalogFile::StoredTensor>> CatalogFile::Part(int64_t check
   return std::optional(std::move(tensor));
 }
 
+Result<bool> CatalogFile::IsAnalysed(int64_t expert, int64_t base, uint64_t block_bytes) {
+  Statement& row =
+      *MP_TRY(Prepared("SELECT 1 FROM analysis WHERE expert = ? AND base = ? AND block_bytes = ?"));
+  const bool found = MP_TRY(row.Bind(expert).Bind(base).Bind(static_cast<int64_t>(block_bytes)).Step());
+  row.Reset();
+  return found;
+}
+
 Result<std::optional<KnownCheckpoint>> CatalogFile::Find(const Checkpoint& checkpoint) {
   Statement& row =
       *MP_TRY(Prepared("SELECT c.id, c.content FROM location l JOIN checkpoint c ON c.id = l.checkpoint "

@@ -83,6 +83,8 @@ class Catalog {
 
   /// The checkpoint as it lies on disk now, by the stamps of its shards.
   virtual Result<std::optional<KnownCheckpoint>> Find(const Checkpoint& checkpoint) = 0;
+  /// True when the analysis of `expert` against `base` at a block size was finished.
+  virtual Result<bool> IsAnalysed(int64_t expert, int64_t base, uint64_t block_bytes) = 0;
 
   /// Statistics of a tensor of `expert` against the tensor of the same name of `base` at a block size;
   /// nothing where that was not analysed (or the tensors differ in shape, or are not of floats). The

@@ -29,6 +29,7 @@ class CatalogFile final : public Catalog {
   Result<std::optional<KnownCheckpoint>> Find(const Checkpoint& checkpoint) override;
   Result<std::optional<TensorKnowledge>> Load(int64_t expert, int64_t base, const std::string& tensor,
                                               uint64_t block_bytes, bool histogram) override;
+  Result<bool> IsAnalysed(int64_t expert, int64_t base, uint64_t block_bytes) override;
   Result<std::optional<std::vector<ExactThreshold>>> LoadThresholds(int64_t expert, int64_t base,
                                                                     const std::string& tensor,
                                                                     uint64_t block_bytes) override;

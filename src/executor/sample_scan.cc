@@ -1,6 +1,8 @@
 #include "executor/sample_scan.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "base/digest.h"
 #include "base/try.h"
@@ -10,6 +12,12 @@ namespace mergepipe {
 namespace {
 
 constexpr uint64_t kPage = Source::kAlignment;
+
+// Shared infinities, NaN and what overflows tell nothing of the rest of a block.
+double MeanOf(double sum, uint64_t count) {
+  const double mean = sum / static_cast<double>(count);
+  return std::fabs(mean) < std::numeric_limits<float>::max() ? mean : 0;
+}
 
 // One sampled page of one block, of the reference and of all sources that are not known.
 struct Sample {
@@ -152,7 +160,7 @@ class SampledEvidence final : public NoEvidence {
     std::vector<double> base(sample.count);
     std::vector<std::vector<double>> deltas(unknown.size(), std::vector<double>(sample.count));
     MP_TRY(Load(draft, sample, 0, loops, ledger, page, base));
-    sample.base = loops.dot(base.data(), base.data(), base.size()) / static_cast<double>(sample.count);
+    sample.base = MeanOf(loops.dot(base.data(), base.data(), base.size()), sample.count);
     sample.gram.resize(unknown.size() * unknown.size());
     for (size_t i = 0; i < unknown.size(); ++i) {
       sample.digests.push_back(MP_TRY(Load(draft, sample, unknown[i], loops, ledger, page, deltas[i])));
@@ -160,7 +168,7 @@ class SampledEvidence final : public NoEvidence {
       for (size_t j = 0; j <= i; ++j) {
         const double product = loops.dot(deltas[i].data(), deltas[j].data(), base.size());
         sample.gram[i * unknown.size() + j] = sample.gram[j * unknown.size() + i] =
-            static_cast<float>(product / static_cast<double>(sample.count));
+            static_cast<float>(MeanOf(product, sample.count));
       }
     }
     return {};

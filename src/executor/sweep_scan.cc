@@ -304,6 +304,8 @@ class SweepScan {
     for (uint64_t at = 0; at < count; at += kSumTile) {
       const auto n = static_cast<size_t>(std::min(kSumTile, count - at));
       kernels_.f64.widen(dtype, values.At(at), wide, n);
+      for (double& value : std::span(wide, n))
+        value = std::isfinite(value) ? value : 0;  // infinities that all inputs share
       worker.weight.Add(kernels_.f64.dot(wide, wide, n));
     }
   }

@@ -1,6 +1,7 @@
 #include "planner/access_order.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <tuple>
 #include <utility>
@@ -106,6 +107,9 @@ void AccessOrder::ShareFairly() {
 }
 
 std::vector<AccessStep> AccessOrder::Finish() {
+  for (AccessStep& step : steps_) {  // weights beyond all measure must not upset the order
+    if (!std::isfinite(step.rank) || !std::isfinite(step.gain)) step.rank = step.gain = 0;
+  }
   if (policy_ == Policy::kFair) ShareFairly();
   SortSteps(steps_);
   return std::move(steps_);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "base/try.h"
 #include "planner/plan.h"
 
@@ -19,7 +20,6 @@ class CatalogEvidence final : public NoEvidence {
   Result<void> FindModels() {
     for (const ResolvedModel& model : merge_.models)
       known_.push_back(MP_TRY(catalog_.Find(*model.checkpoint)));
-    // One tensor of each model tells whether it was analysed against this base at this block size.
     analysed_.resize(known_.size());
     std::vector<bool> asked(known_.size());
     for (const ResolvedTensor& tensor : merge_.tensors) {
@@ -27,7 +27,8 @@ class CatalogEvidence final : public NoEvidence {
         const size_t model = tensor.sources[s].model;
         if (!tensor.merged || asked[model] || tensor.elements == 0) continue;
         asked[model] = true;
-        analysed_[model] = MP_TRY(LoadThresholds(tensor, s)).has_value();
+        const auto &expert = known_[model], &base = known_[tensor.sources[0].model];
+        analysed_[model] = expert && base && MP_TRY(catalog_.IsAnalysed(expert->id, base->id, block_bytes_));
       }
     }
     all_known_ = true;
@@ -90,7 +91,21 @@ class CatalogEvidence final : public NoEvidence {
     if (reference)
       evidence.base =
           MP_TRY(catalog_.LoadBase(reference->id, EntryOf(merge_, tensor.sources[0]).name, block_bytes_));
+    if (evidence.base && evidence.base->energy.size() != Blocks(tensor)) return Misfit(tensor);
     return evidence;
+  }
+
+  uint64_t Blocks(const ResolvedTensor& tensor) const {
+    const uint64_t block = block_bytes_ / DTypeBytes(EntryOf(merge_, tensor.sources[0]).dtype);
+    return (tensor.elements + block - 1) / block;
+  }
+
+  Failure Misfit(const ResolvedTensor& tensor) const {
+    return Fail(
+        Code::kInvalidInput,
+        Format("{}: the catalog is damaged: it has columns of another size for tensor '{}'; remove it and "
+               "analyse again, nothing else is lost",
+               catalog_.path(), tensor.name));
   }
 
   // Slices may shift layers: tensors of different names nobody has compared.
@@ -102,8 +117,11 @@ class CatalogEvidence final : public NoEvidence {
   Result<std::optional<TensorKnowledge>> LoadSource(const ResolvedTensor& tensor, size_t source,
                                                     bool histogram) {
     if (!Compared(tensor, source)) return std::optional<TensorKnowledge>();
-    return catalog_.Load(known_[tensor.sources[source].model]->id, known_[tensor.sources[0].model]->id,
-                         EntryOf(merge_, tensor.sources[source]).name, block_bytes_, histogram);
+    auto knowledge =
+        MP_TRY(catalog_.Load(known_[tensor.sources[source].model]->id, known_[tensor.sources[0].model]->id,
+                             EntryOf(merge_, tensor.sources[source]).name, block_bytes_, histogram));
+    if (knowledge && knowledge->blocks.blocks() != Blocks(tensor)) return Misfit(tensor);
+    return knowledge;
   }
 
   Result<std::optional<std::vector<ExactThreshold>>> LoadThresholds(const ResolvedTensor& tensor,

@@ -5,8 +5,9 @@
 namespace mergepipe {
 namespace {
 
-// Sums over at most 2^26 elements in float64 err by less than this, relatively.
-constexpr double kUp = 1 + 1e-8;
+// Deltas are rounded to float32 before their energies are summed in float64: norms err by less than this,
+// relatively.
+constexpr double kUp = 1 + 0x1p-22;
 
 // Bits of the significand, and the smallest subnormal.
 struct Precision {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <utility>
 
 #include "base/parallel.h"
@@ -224,6 +225,10 @@ class Chooser {
                  "{}{} --block-size {}",
                  merge_.models[ReferenceModel()].path, experts, BlockSizeText(plan_.options.block_bytes)));
     }
+    if (ScalesReference())
+      return Fail(Code::kUsage,
+                  "--max-deviation goes with weights that add up to 1: else the result is no sum of the "
+                  "reference and an update, and its error can not be told relative to one");
     const double whole = GainFrom(0) + (budget_.of_weights ? weight_energy_ : 0);
     const double allowed = budget_.deviation * budget_.deviation * whole;
     double left = 0;
@@ -235,6 +240,18 @@ class Chooser {
       bytes += steps_[i].bytes;
     plan_.budget.bytes = bytes;
     return taken;
+  }
+
+  // Methods without a base whose weights do not add up to 1 scale the reference too, and nothing is
+  // predicted.
+  bool ScalesReference() const {
+    constexpr double kRounding = 1e-5;
+    if (merge_.method->domain == Domain::kDeltas) return false;
+    return std::any_of(merge_.tensors.begin(), merge_.tensors.end(), [&](const ResolvedTensor& tensor) {
+      const auto c = SourceCoefficients(merge_, tensor);
+      const double sum = std::accumulate(c.begin(), c.end(), 0.0);
+      return tensor.merged && std::fabs(sum - 1) > kRounding;
+    });
   }
 
   // Summed from the end: what the last steps leave is exact where it matters.
@@ -288,7 +305,7 @@ class Chooser {
     const bool sampled = evidence_.strength() == Strength::kSampled;
     if (out.complete) {
       out.predicted = {0.0, 0.0};
-    } else if (!sampled && all_exact_ && evidence_.strength() == Strength::kFull) {
+    } else if (!sampled && !ScalesReference() && all_exact_ && evidence_.strength() == Strength::kFull) {
       const Squares squares = MP_TRY(PredictedSquares(taken));
       if (squares.update > 0) out.predicted.of_update = std::sqrt(squares.error / squares.update);
       const double weights = weight_energy_ + squares.update;
@@ -382,7 +399,8 @@ class Chooser {
       if (whole) mask = {};
     }
     const uint64_t with_check = plan_.costs.expert_read_bytes + plan_.pair_check_bytes;
-    plan_.checks_pairs = plan_.budget.complete && with_check <= plan_.budget.bytes.value_or(with_check);
+    const uint64_t in_all = with_check + plan_.budget.sample_bytes;
+    plan_.checks_pairs = plan_.budget.complete && in_all <= plan_.budget.bytes.value_or(in_all);
     if (plan_.checks_pairs) plan_.costs.expert_read_bytes = with_check;
   }
 

@@ -217,6 +217,10 @@ Result<void> RestoreDecision(const Json& budget, const std::vector<Json>& tensor
     return Fail(Code::kInvalidInput, Format("the plan's decision can not be read: {}", e.what()));
   }
   plan.costs.expert_read_bytes = MaskedExpertBytes(plan) + (plan.checks_pairs ? plan.pair_check_bytes : 0);
+  if (plan.budget.bytes && plan.costs.expert_read_bytes > *plan.budget.bytes)
+    return Fail(Code::kInvalidInput,
+                Format("the plan's masks read {} of experts, more than its budget of {}; was it changed?",
+                       plan.costs.expert_read_bytes, *plan.budget.bytes));
   return {};
 }
 
