@@ -1,5 +1,7 @@
 #include "api/saved_plan.h"
 
+#include <filesystem>
+
 #include "base/digest.h"
 #include "base/text.h"
 #include "base/try.h"
@@ -90,6 +92,10 @@ std::vector<std::vector<std::string>> SavedPlan::Expected(const ResolvedMerge& m
 
 Result<void> SavePlan(const std::string& path, const Plan& plan, const RecipeText& recipe,
                       const MergeRequest& request) {
+  std::error_code error;
+  if (std::filesystem::exists(path, error) && !ReadPlanJson(path))
+    return Fail(Code::kUsage,
+                Format("{}: is there and is no plan, so it is not replaced; name another file", path));
   const ResolvedMerge& merge = *plan.merge;
   Json models = Json::array();
   for (size_t m = 0; m < merge.models.size(); ++m)
