@@ -196,6 +196,39 @@ def test_a_catalog_of_another_block_size_does_not_count(mp):
     mp.refuse(families.smallest("task_arithmetic", family), "mergepipe analyze", flags=["--max-deviation", "0.3", *budgets.BLOCKS])
 
 
+def test_weights_that_scale_the_reference_are_not_predicted(mp):
+    """linear without normalize: no sum of the reference and an update."""
+    family = budgets.make(mp.root, experts=2)
+    budgets.analyze(mp, family)
+    recipe = families.smallest("linear", family)
+    recipe["parameters"] = {"normalize": False}
+    told, _ = budgets.merge(mp, recipe, "--budget", "30%")
+    assert told["predicted_deviation"] == {"relative_to_weights": None, "relative_to_update": None}
+    mp.refuse(recipe, "add up to 1", flags=["--max-deviation", "0.3", *budgets.BLOCKS])
+
+
+def test_samples_of_shared_infinities_upset_nothing(mp):
+    """A mask in a buffer: minus infinity in all models alike."""
+    family = budgets.make(mp.root, experts=2)
+    mask = np.full(8192, -np.inf)
+    for model in (family.base, *family.experts):
+        tensors = family.load(model) | {"mask.bias": checkpoints.Tensor.of("F32", mask)}
+        checkpoints.write_file(model / "model.safetensors", tensors)
+    told, got = budgets.merge(mp, families.smallest("task_arithmetic", family), "--budget", "30%")
+    assert told["statistics"] == "sampled" and told["io"]["expert_read_bytes"] <= told["budget_bytes"]
+    assert np.isneginf(got["mask.bias"].values()).all()
+
+
+def test_a_plan_replaces_plans_alone(mp):
+    family = budgets.make(mp.root, experts=2)
+    recipe = mp.recipe(families.smallest("task_arithmetic", family))
+    text = recipe.read_text()
+    run = mp.run("plan", recipe, "-o", recipe)
+    assert run.status == 2 and "is no plan" in run.err and recipe.read_text() == text
+    for _ in range(2):
+        mp.ok("plan", recipe, "-o", mp.root / "plan.json")
+
+
 # --- sweep, explain --------------------------------------------------------------------------------------------------
 
 
