@@ -20,10 +20,9 @@ namespace {
 // base reads.
 std::vector<bool> FindReferences(const ResolvedMerge& merge) {
   std::vector<bool> reference(merge.models.size(), false);
-  const bool has_deltas = merge.method->domain == Domain::kDeltas;
   reference[merge.donor] = true;
   for (const ResolvedTensor& tensor : merge.tensors) {
-    if (has_deltas) reference[tensor.sources[0].model] = true;
+    if (tensor.facts.domain == Domain::kDeltas) reference[tensor.sources[0].model] = true;
   }
   return reference;
 }
@@ -116,12 +115,13 @@ void ReadEverything(Plan& plan) {
 }  // namespace
 
 std::optional<TensorStatistics> ConstantsOf(const ResolvedTensor& tensor, const TensorEvidence& evidence) {
-  if (tensor.request.gram || tensor.request.keep.empty()) return std::nullopt;
+  if (tensor.request.gram || tensor.request.joint || tensor.request.keep.empty()) return std::nullopt;
   TensorStatistics statistics;
   for (size_t i = 0; i < tensor.inputs.size(); ++i) {
     const KeepRule& rule = tensor.request.keep[i];
     const auto& source = evidence.sources[tensor.inputs[i]];
-    if (rule.kind == KeepRule::Kind::kRandom || !source || !source->exact) return std::nullopt;
+    const bool by_chance = rule.kind == KeepRule::Kind::kRandom || rule.kind == KeepRule::Kind::kRanked;
+    if (by_chance || rule.outliers > 0 || !source || !source->exact) return std::nullopt;
     const auto& known = source->knowledge.thresholds;
     const auto exact = std::find_if(known.begin(), known.end(),
                                     [&](const ExactThreshold& t) { return t.kept == rule.count; });

@@ -79,8 +79,8 @@ inline const TensorEntry& EntryOf(const ResolvedMerge& merge, const TensorSource
 
 struct ResolveOptions {
   bool missing_is_base = false;  ///< an expert that lacks a tensor counts as equal to the base there
-  /// Layers that another model passes on get the base's (else the first model's) as their reference, so that a budget
-  /// can leave out blocks of them.
+  /// Layers that another model passes on get the base's (else the first model's) as their reference, so that
+  /// a budget can leave out blocks of them.
   bool stand_ins = false;
   uint64_t seed = 0;
   std::map<std::string, std::string>

@@ -90,6 +90,7 @@ class TensorResolver {
     }
     return 0;
   }
+  Domain DomainOf(const Scope& scope) const { return state_.method->DomainWith(scope.base.has_value()); }
   static size_t ReferenceOf(const Scope& scope) { return scope.inputs[ReferencePosition(scope)].model; }
 
   // Decides one output tensor from the tensors `names` of the scope's inputs.
@@ -107,9 +108,10 @@ class TensorResolver {
     tensor.shape = entry.shape;
     tensor.elements = entry.elements;
     tensor.sources.push_back(*reference_source);
+    tensor.facts.domain = DomainOf(scope);
     for (size_t i = 0; i < scope.inputs.size(); ++i) {
       if (i == reference) {
-        if (state_.method->domain == Domain::kDeltas) continue;
+        if (tensor.facts.domain == Domain::kDeltas) continue;
         tensor.facts.base_input = tensor.inputs.size();
         tensor.inputs.push_back(0);
       } else if (!AddInput(scope, i, names[i], entry, tensor)) {
@@ -118,6 +120,7 @@ class TensorResolver {
     }
     if (!IsMergeable(entry.dtype)) return AddUnmergeable(std::move(tensor));
     tensor.facts.elements = tensor.elements;
+    tensor.facts.shape = tensor.shape;
     if (state_.merge.out_dtype) tensor.dtype = *state_.merge.out_dtype;
     if (!Parameterise(scope, names, t, tensor)) return;
     if (state_.options.stand_ins) AddStandIn(names[reference], tensor);
@@ -128,7 +131,7 @@ class TensorResolver {
   // others.
   void AddStandIn(const std::string& name, ResolvedTensor& tensor) {
     const size_t donor = state_.merge.donor;
-    if (state_.method->domain == Domain::kDeltas || tensor.sources[0].model == donor) return;
+    if (tensor.facts.domain == Domain::kDeltas || tensor.sources[0].model == donor) return;
     const auto place = state_.CheckpointOf(donor).tensors().find(name);
     if (place == state_.CheckpointOf(donor).tensors().end()) return;
     const TensorEntry& entry = state_.CheckpointOf(donor).entry(place->second);
@@ -290,7 +293,7 @@ class TensorResolver {
         return false;
     }
     for (size_t i = 0; i < scope.inputs.size(); ++i) {
-      if (state_.method->domain == Domain::kDeltas && i == ReferencePosition(scope)) continue;
+      if (tensor.facts.domain == Domain::kDeltas && i == ReferencePosition(scope)) continue;
       auto& values = params.inputs.emplace_back();
       for (const ParamSpec& spec : state_.method->params) {
         if (!spec.per_model) continue;
