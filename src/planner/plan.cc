@@ -114,14 +114,21 @@ void ReadEverything(Plan& plan) {
 
 }  // namespace
 
+bool TakesConstants(const StatisticsRequest& request) {
+  return !request.keep.empty() && !request.gram && request.joint == nullptr &&
+         std::none_of(request.keep.begin(), request.keep.end(), [](const KeepRule& rule) {
+           return rule.kind == KeepRule::Kind::kRandom || rule.kind == KeepRule::Kind::kRanked ||
+                  rule.outliers > 0;
+         });
+}
+
 std::optional<TensorStatistics> ConstantsOf(const ResolvedTensor& tensor, const TensorEvidence& evidence) {
-  if (tensor.request.gram || tensor.request.joint || tensor.request.keep.empty()) return std::nullopt;
+  if (!TakesConstants(tensor.request)) return std::nullopt;
   TensorStatistics statistics;
   for (size_t i = 0; i < tensor.inputs.size(); ++i) {
     const KeepRule& rule = tensor.request.keep[i];
     const auto& source = evidence.sources[tensor.inputs[i]];
-    const bool by_chance = rule.kind == KeepRule::Kind::kRandom || rule.kind == KeepRule::Kind::kRanked;
-    if (by_chance || rule.outliers > 0 || !source || !source->exact) return std::nullopt;
+    if (!source || !source->exact) return std::nullopt;
     const auto& known = source->knowledge.thresholds;
     const auto exact = std::find_if(known.begin(), known.end(),
                                     [&](const ExactThreshold& t) { return t.kept == rule.count; });
