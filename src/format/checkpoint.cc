@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr uint64_t kMaxIndexBytes = 512u << 20;
-constexpr uint64_t kMaxConfigBytes = 16u << 20;
+constexpr uint64_t kMaxSideTextBytes = 16u << 20;
 constexpr int kMaxSideFileDepth = 8;
 
 // Weights in other formats, and what loaders would take for weights: never copied beside merged ones.
@@ -306,10 +306,15 @@ uint64_t Checkpoint::data_bytes() const {
 }
 
 Result<OrderedJson> Checkpoint::Config() const {
-  const std::string path = folder_ + "/" + kConfigName;
-  if (single_file_ || !Exists(path)) return OrderedJson();
-  const std::string text = MP_TRY(ReadSmallFile(path, kMaxConfigBytes));
-  return ParseOrderedJson(text, name_ + "/" + kConfigName);
+  const auto text = MP_TRY(ReadSideFile(kConfigName));
+  if (!text) return OrderedJson();
+  return ParseOrderedJson(*text, name_ + "/" + kConfigName);
+}
+
+Result<std::optional<std::string>> Checkpoint::ReadSideFile(const std::string& side_file) const {
+  const std::string path = folder_ + "/" + side_file;
+  if (single_file_ || !Exists(path)) return std::optional<std::string>();
+  return std::optional(MP_TRY(ReadSmallFile(path, kMaxSideTextBytes)));
 }
 
 Result<std::vector<std::string>> Checkpoint::SideFiles() const {

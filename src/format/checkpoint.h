@@ -61,6 +61,9 @@ class Checkpoint {
   /// index, nothing hidden, no *.bin, *.pt, *.gguf and the like. Empty for a single file.
   Result<std::vector<std::string>> SideFiles() const;
 
+  /// The text of one side file; nothing where there is none. Fails with kInvalidInput above 16 MiB.
+  Result<std::optional<std::string>> ReadSideFile(const std::string& side_file) const;
+
   /// Digest over all headers, in shard order: identity of what the headers tell.
   std::string HeaderDigest() const;
   /// Notes for the reader of a report: superseded copies, stray shards of another save.

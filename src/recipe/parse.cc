@@ -148,8 +148,7 @@ class RecipeReader {
       if (!base) Unsupported(node, "tokenizer settings other than {source: base} are not supported yet");
     }
     const auto chat = ReadText(top, "chat_template");
-    if (chat && *chat != "base" && *chat != "copy")
-      Unsupported(top["chat_template"], "chat_template is not supported yet; the base's is copied");
+    if (chat && !chat->empty()) recipe_.chat_template = {*chat, PlaceOf(top["chat_template"])};
   }
 
   std::vector<SliceSpec> ReadSlices(const YAML::Node& node) {

@@ -68,6 +68,12 @@ struct ModuleSpec {
   RecipePlace at;
 };
 
+/// How a conversation becomes one text: "auto", a name, or a template itself.
+struct ChatTemplateSpec {
+  std::string text;
+  RecipePlace at;
+};
+
 /// A recipe as written: mergekit's YAML, nothing resolved yet.
 struct Recipe {
   std::string where;  ///< file name for messages
@@ -76,6 +82,7 @@ struct Recipe {
   std::optional<ModelRef> base_model;
   std::optional<std::string> dtype, out_dtype;
   std::optional<std::string> budget;  ///< as written
+  std::optional<ChatTemplateSpec> chat_template;
   std::vector<InputSpec> models;
   std::vector<SliceSpec> slices;
   std::vector<std::pair<std::string, ModuleSpec>> modules;  ///< in file order

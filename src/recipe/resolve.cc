@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/try.h"
+#include "recipe/chat_template_choice.h"
 #include "recipe/parameter_check.h"
 #include "recipe/resolve_state.h"
 #include "recipe/scope_builder.h"
@@ -35,6 +36,7 @@ class Resolver {
     OpenModels();
     if (HasFaults()) return Verdict(check);
     BuildScopes(state_);
+    ChooseChatTemplate(state_);
     if (HasFaults()) return Verdict(check);
     ResolveTensors(state_);
     check.CheckReach(state_.scopes);

@@ -68,6 +68,7 @@ struct ResolvedMerge {
   int64_t donor_layers = 0;
   std::vector<EqualPair> redundant_heads;  ///< left out as tied; whether they are is known once they are read
   bool unties_head = false;                ///< the output stores a head that the donor ties to its embedding
+  std::optional<std::string> chat_template;  ///< Jinja; the output's tokenizer gets it instead of its own
   std::map<std::string, std::string> paths;  ///< absolute, by every spelling that the recipe uses
   uint64_t seed = 0;
 };

@@ -7,6 +7,7 @@
 #include "base/digest.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "format/chat_template.h"
 
 namespace mergepipe {
 namespace fs = std::filesystem;
@@ -87,9 +88,10 @@ class SideFileWriter {
       MP_TRY(WriteText(kIndexName, BuildIndex(plan_).dump(2) + "\n", made_.files));
     const OrderedJson config = MP_TRY(EditedConfig(merge_));
     if (!config.is_null()) MP_TRY(WriteText(kConfigName, config.dump(2) + "\n", made_.files));
+    if (merge_.chat_template) MP_TRY(WriteChatTemplate(*merge_.chat_template));
     for (const std::string& name : MP_TRY(Donor(merge_).SideFiles())) {
-      const bool ours =
-          name == kRecipeName || name == kCardName || name == kManifestName || made_.files.count(name) > 0;
+      const bool ours = name == kRecipeName || name == kCardName || name == kManifestName ||
+                        made_.files.count(name) > 0 || (merge_.chat_template && HoldsChatTemplates(name));
       if (ours) continue;
       const std::string from = Donor(merge_).folder() + "/" + name;
       const std::string digest = MP_TRY(staging_.CopyFile(from, name, Donor(merge_).account()));
@@ -102,6 +104,16 @@ class SideFileWriter {
   }
 
  private:
+  // Where newer loaders look for it, and where older ones do.
+  Result<void> WriteChatTemplate(const std::string& chat_template) {
+    MP_TRY(WriteText(kTemplateName, chat_template, made_.files));
+    const auto text = MP_TRY(Donor(merge_).ReadSideFile(kTokenizerConfigName));
+    if (!text) return {};
+    OrderedJson config = MP_TRY(ParseOrderedJson(*text, Donor(merge_).name() + "/" + kTokenizerConfigName));
+    return WriteText(kTokenizerConfigName, WithChatTemplate(std::move(config), chat_template).dump(2) + "\n",
+                     made_.files);
+  }
+
   Result<void> WriteText(const std::string& name, const std::string& text,
                          std::map<std::string, FileRecord>& records) {
     records[name] = {Hex(DigestOf(std::as_bytes(std::span(text)))), text.size()};
