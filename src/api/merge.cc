@@ -163,7 +163,7 @@ class MergeRun {
             {"models", models},
             {"options",
              {{"allow_nonfinite", request_.allow_nonfinite},
-              {"missing_is_base", request_.missing_is_base},
+              {"missing", MissingName(request_.missing)},
               {"memory_bytes", plan_.options.memory_bytes},
               {"threads", plan_.options.threads}}},
             {"nonfinite_tensors", result.nonfinite_tensors},
@@ -312,7 +312,7 @@ Result<Report> Replay(const std::string& manifest_folder, const MergeRequest& re
   again.block_bytes = core.at("block_bytes");
   again.seed = core.at("seed");
   again.allow_nonfinite = envelope.at("options").at("allow_nonfinite");
-  again.missing_is_base = envelope.at("options").at("missing_is_base");
+  again.missing = MP_TRY(ParseMissing(envelope.at("options").at("missing")));
   const SavedDecision saved = DecisionFrom(manifest);
   // Under a budget the memory decides what fits into it.
   if (saved.HasBudget()) again.run.memory_bytes = envelope.at("options").at("memory_bytes");

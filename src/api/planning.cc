@@ -110,7 +110,7 @@ Result<Planned> PlanSaved(const MergeRequest& request, Drafted draft, const Save
 Result<Recipe> Resolve(const MergeRequest& request, const SavedDecision* saved, Drafted& draft) {
   MP_TRY(CheckOptions(request));
   const Recipe parsed = MP_TRY(ParseRecipe(draft.recipe.text, draft.recipe.where));
-  ResolveOptions options{.missing_is_base = request.missing_is_base, .seed = request.seed, .paths = {}};
+  ResolveOptions options{.missing = request.missing, .seed = request.seed, .paths = {}};
   options.stand_ins = draft.under_budget || parsed.budget || !request.budget.empty() || request.max_deviation;
   if (saved != nullptr) {
     options.paths = saved->paths;

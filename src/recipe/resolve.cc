@@ -39,7 +39,7 @@ class Resolver {
     ChooseChatTemplate(state_);
     if (HasFaults()) return Verdict(check);
     ResolveTensors(state_);
-    check.CheckReach(state_.scopes);
+    check.CheckReach(state_.scopes, !state_.files_alone);
     if (HasFaults() || check.HasFaults() || !state_.recipe.faults.empty()) return Verdict(check);
     for (std::string& warning : check.TakeWarnings())
       state_.merge.warnings.push_back(std::move(warning));
@@ -90,7 +90,11 @@ class Resolver {
       state_.faults.push_back(
           Format("{}: the method '{}' needs a 'base_model'", state_.recipe.where, state_.method->name));
     }
-    for (const ResolvedModel& model : state_.shelf.models())
+    const auto& models = state_.shelf.models();
+    state_.files_alone = std::all_of(models.begin(), models.end(), [](const ResolvedModel& model) {
+      return model.checkpoint->is_single_file();
+    });
+    for (const ResolvedModel& model : models)
       RefuseQuantized(model);
   }
 
@@ -191,7 +195,10 @@ class Resolver {
                       : state_.unsupported           ? Code::kUnsupported
                                                      : Code::kInvalidInput;
     const std::string advice =
-        state_.incomplete ? " (--missing base takes the base's tensor where a model lacks it)" : "";
+        state_.incomplete
+            ? " (--missing base takes the base's tensor where a model lacks it, --tensor-intersection "
+              "leaves such tensors out, --tensor-union merges the models that have them)"
+            : "";
     if (all.size() == 1) return Fail(code, all[0] + advice);
     return Fail(Error{code, Format("{}: {} faults{}", state_.recipe.where, all.size(), advice), all});
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "format/checkpoint.h"
+#include "mergepipe/mergepipe.h"
 #include "methods/method.h"
 #include "recipe/recipe.h"
 
@@ -79,9 +80,9 @@ inline const TensorEntry& EntryOf(const ResolvedMerge& merge, const TensorSource
 }
 
 struct ResolveOptions {
-  bool missing_is_base = false;  ///< an expert that lacks a tensor counts as equal to the base there
-  /// Layers that another model passes on get the base's (else the first model's) as their reference, so that a budget
-  /// can leave out blocks of them.
+  MissingTensors missing = MissingTensors::kError;
+  /// Layers that another model passes on get the base's (else the first model's) as their reference, so that
+  /// a budget can leave out blocks of them.
   bool stand_ins = false;
   uint64_t seed = 0;
   std::map<std::string, std::string>

@@ -99,7 +99,9 @@ class SideFileWriter {
       made_.files[name] = {digest, fs::file_size(from, error)};
     }
     MP_TRY(WriteText(kRecipeName, recipe_, made_.notes));
-    MP_TRY(WriteText(kCardName, ModelCard(merge_, recipe_), made_.notes));
+    // Files alone make files alone: there is no model that a card could be of.
+    if (!Donor(merge_).is_single_file())
+      MP_TRY(WriteText(kCardName, ModelCard(merge_, recipe_), made_.notes));
     return std::move(made_);
   }
 
