@@ -18,6 +18,7 @@ Result<uint64_t> SeedOf(const std::string& text) {
 }
 
 constexpr const char* kIntersection = "-i,--tensor-intersection";
+constexpr const char* kIntermediate = "-I,--intermediate-dir";
 constexpr const char* kUnion = "-u,--tensor-union";
 
 Result<MissingTensors> MissingOf(const Arguments& arguments) {
@@ -34,12 +35,17 @@ Result<MissingTensors> MissingOf(const Arguments& arguments) {
 // RECIPE OUT, or with a recipe in flags OUT alone.
 Result<void> TakePositionals(const Arguments& arguments, bool needs_output, MergeRequest& request) {
   const std::string first = arguments.Get("RECIPE");
-  const std::string second = arguments.Get("OUT");
+  const std::string second = arguments.Has("OUT") ? arguments.Get("OUT") : arguments.Get("--out-path");
+  request.intermediate_dir = arguments.Get(kIntermediate);
+  request.redo_stages = arguments.Has("--no-lazy") && !arguments.Has("--lazy");
+  if (arguments.Has("OUT") && arguments.Has("--out-path"))
+    return Fail(Code::kUsage, "OUT and --out-path name the same thing; give one of them");
   if (!request.flags) {
     if (first.empty())
       return Fail(Code::kUsage,
                   "RECIPE is missing; give a mergekit YAML file, or --base, --method and --expert");
-    if (second.empty() && needs_output) return Fail(Code::kUsage, "OUT is missing; name the folder to make");
+    if (second.empty() && needs_output && request.intermediate_dir.empty())
+      return Fail(Code::kUsage, "OUT is missing; name the folder to make");
     request.recipe_path = first;
     request.output = second;
     return {};
@@ -135,6 +141,19 @@ std::vector<FlagSpec> MergeFlags() {
        .environment = ""},
       {.name = kIntersection, .value = "", .help = "the same as --missing intersection", .environment = ""},
       {.name = kUnion, .value = "", .help = "the same as --missing union", .environment = ""},
+      {.name = kIntermediate,
+       .value = "DIR",
+       .help = "recipes of several stages: where the named ones go; default OUT.stages",
+       .environment = ""},
+      {.name = "--lazy",
+       .value = "",
+       .help = "recipes of several stages: use those again that are there and up to date (default)",
+       .environment = ""},
+      {.name = "--no-lazy",
+       .value = "",
+       .help = "recipes of several stages: redo all of them",
+       .environment = ""},
+      {.name = "--out-path", .value = "DIR", .help = "the same as OUT", .environment = ""},
       {.name = "--allow-nonfinite",
        .value = "",
        .help = "go on where values are NaN or infinite",

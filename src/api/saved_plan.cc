@@ -49,7 +49,7 @@ Json TensorJson(const Plan& plan, size_t t) {
 Result<SavedPlan> FromJson(const Json& json, const std::string& path) {
   try {
     SavedPlan saved;
-    saved.recipe = {json.at("recipe"), json.at("recipe_path")};
+    saved.recipe = {json.at("recipe"), json.at("recipe_path"), 1, {}};
     const Json& options = json.at("options");
     saved.request.block_bytes = options.at("block_bytes");
     saved.request.seed = options.at("seed");

@@ -26,7 +26,7 @@ class Resolver {
   Resolver(const Recipe& recipe, const ResolveOptions& options, Ledger& ledger)
       : state_{.recipe = recipe,
                .options = options,
-               .shelf = ModelShelf(FolderOf(recipe.where), options.paths, ledger)} {}
+               .shelf = ModelShelf(FolderOf(recipe.where), options, ledger)} {}
 
   Result<ResolvedMerge> Run() {
     auto method = ReadMethodAndTypes();
@@ -75,16 +75,8 @@ class Resolver {
 
   void OpenModels() {
     if (state_.recipe.base_model) state_.base = state_.Open(*state_.recipe.base_model);
-    for (const InputSpec& input : state_.recipe.models)
-      state_.Open(input.model);
-    for (const SliceSpec& slice : state_.recipe.slices)
-      OpenSlice(slice);
-    for (const auto& [name, module] : state_.recipe.modules) {
-      for (const InputSpec& input : module.models)
-        state_.Open(input.model);
-      for (const SliceSpec& slice : module.slices)
-        OpenSlice(slice);
-    }
+    for (const ModelRef* ref : ModelRefs(state_.recipe))
+      state_.Open(*ref);
     if (state_.method->needs_base && !state_.recipe.base_model && state_.recipe.slices.empty() &&
         state_.recipe.modules.empty()) {
       state_.faults.push_back(
@@ -96,12 +88,6 @@ class Resolver {
     });
     for (const ResolvedModel& model : models)
       RefuseQuantized(model);
-  }
-
-  void OpenSlice(const SliceSpec& slice) {
-    if (slice.base_model) state_.Open(*slice.base_model);
-    for (const InputSpec& input : slice.sources)
-      state_.Open(input.model);
   }
 
   void RefuseQuantized(const ResolvedModel& model) {

@@ -79,6 +79,13 @@ inline const TensorEntry& EntryOf(const ResolvedMerge& merge, const TensorSource
   return merge.models[source.model].checkpoint->entry(source.place);
 }
 
+/// The result of an earlier recipe of the same file, which later ones name.
+struct StageModel {
+  std::string path;                                  ///< absolute
+  std::shared_ptr<const PlannedCheckpoint> planned;  ///< where it is not made yet; else null
+  bool has_fault = false;                            ///< nobody knows what it would be
+};
+
 struct ResolveOptions {
   MissingTensors missing = MissingTensors::kError;
   /// Layers that another model passes on get the base's (else the first model's) as their reference, so that
@@ -87,6 +94,7 @@ struct ResolveOptions {
   uint64_t seed = 0;
   std::map<std::string, std::string>
       paths;  ///< where models lie, by name in the recipe; others are looked up
+  std::map<std::string, StageModel> stages;  ///< by name; they come before all paths
 };
 
 /// Opens the models that a recipe names (headers only) and decides every output tensor. All faults at once:
