@@ -201,13 +201,8 @@ class Chooser {
   Result<size_t> Cut() {
     if (budget_.kind == Budget::Kind::kDeviation) return CutByDeviation();
     if (!plan_.budget.bytes || *plan_.budget.bytes >= plan_.costs.full_expert_bytes) return steps_.size();
+    MP_TRY(CheckFits(plan_, *plan_.budget.bytes));
     uint64_t used = plan_.budget.sample_bytes + FixedBytes(plan_);
-    if (used > *plan_.budget.bytes) {
-      return Fail(
-          Code::kUsage,
-          Format("the budget is {} but {} of the experts can not be left out: no model can stand in for them",
-                 HumanBytes(*plan_.budget.bytes), HumanBytes(FixedBytes(plan_))));
-    }
     size_t taken = 0;
     while (taken < steps_.size() && used + steps_[taken].bytes <= *plan_.budget.bytes)
       used += steps_[taken++].bytes;
@@ -438,6 +433,14 @@ Result<void> ChooseReads(Plan& plan, const Budget& budget, Evidence& evidence) {
   if (budget.kind == Budget::Kind::kDeviation && budget.policy != Policy::kGram)
     return Fail(Code::kUsage, "--max-deviation goes with --policy gram alone, whose error it predicts");
   return Chooser(plan, budget, evidence).Run();
+}
+
+Result<void> CheckFits(const Plan& draft, uint64_t budget_bytes) {
+  if (draft.budget.sample_bytes + FixedBytes(draft) <= budget_bytes) return {};
+  return Fail(
+      Code::kUsage,
+      Format("the budget is {} but {} of the experts can not be left out: no model can stand in for them",
+             HumanBytes(budget_bytes), HumanBytes(FixedBytes(draft))));
 }
 
 uint64_t SampleLimit(const Plan& draft, const Budget& budget) {

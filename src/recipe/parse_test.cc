@@ -284,10 +284,10 @@ TEST(RecipeFault, OfLayerRanges) {
 
 TEST(RecipeFault, OfTokenizersIsUnsupported) {
   for (const char* more : {"tokenizer_source: union\n", "tokenizer: {source: union}\n",
-                           "tokenizer: {source: base, tokens: {}}\n", "chat_template: chatml\n"})
+                           "tokenizer: {source: base, tokens: {}}\n"})
     EXPECT_EQ(CodeOf(std::string("merge_method: linear\nmodels: [{model: a}]\n") + more), Code::kUnsupported)
         << more;
-  for (const char* more : {"tokenizer_source: base\n", "tokenizer: {source: base}\n", "chat_template: base\n",
+  for (const char* more : {"tokenizer_source: base\n", "tokenizer: {source: base}\n", "chat_template: auto\n",
                            "tokenizer: null\n"})
     EXPECT_EQ(FaultsOf(std::string("merge_method: linear\nmodels: [{model: a}]\n") + more), "") << more;
 }

@@ -19,6 +19,7 @@ struct ResolveState {
   ModelShelf shelf;
   const Method* method = nullptr;
   std::optional<size_t> base;  ///< the recipe's base_model
+  bool files_alone = false;    ///< every model is a single file: a raw merge, which knows no layers
   std::vector<Scope> scopes;
   ResolvedMerge merge;
   std::vector<std::string> faults;

@@ -7,6 +7,7 @@
 #include "base/digest.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "format/chat_template.h"
 
 namespace mergepipe {
 namespace fs = std::filesystem;
@@ -77,48 +78,80 @@ Json BuildIndex(const Plan& plan) {
   return index;
 }
 
-class SideFileWriter {
- public:
-  SideFileWriter(const Plan& plan, const std::string& recipe_text, Staging& staging)
-      : plan_(plan), merge_(*plan.merge), recipe_(recipe_text), staging_(staging) {}
+bool HasIndex(const Plan& plan) {
+  return plan.units.size() > 1 || (Donor(*plan.merge).has_index() && plan.merge->keeps_layout);
+}
 
-  Result<SideFiles> Run() {
-    if (plan_.units.size() > 1 || (Donor(merge_).has_index() && merge_.keeps_layout))
-      MP_TRY(WriteText(kIndexName, BuildIndex(plan_).dump(2) + "\n", made_.files));
+// Decides the files beside the weights that a loader reads.
+class SideFileList {
+ public:
+  explicit SideFileList(const Plan& plan) : plan_(plan), merge_(*plan.merge) {}
+
+  Result<std::map<std::string, SideFileOrigin>> Run() {
+    if (HasIndex(plan_)) Write(kIndexName, BuildIndex(plan_).dump(2) + "\n");
     const OrderedJson config = MP_TRY(EditedConfig(merge_));
-    if (!config.is_null()) MP_TRY(WriteText(kConfigName, config.dump(2) + "\n", made_.files));
+    if (!config.is_null()) Write(kConfigName, config.dump(2) + "\n");
+    if (merge_.chat_template) MP_TRY(WriteChatTemplate(*merge_.chat_template));
     for (const std::string& name : MP_TRY(Donor(merge_).SideFiles())) {
-      const bool ours =
-          name == kRecipeName || name == kCardName || name == kManifestName || made_.files.count(name) > 0;
+      const bool ours = name == kRecipeName || name == kCardName || name == kManifestName ||
+                        files_.count(name) > 0 || (merge_.chat_template && HoldsChatTemplates(name));
       if (ours) continue;
-      const std::string from = Donor(merge_).folder() + "/" + name;
-      const std::string digest = MP_TRY(staging_.CopyFile(from, name, Donor(merge_).account()));
-      std::error_code error;
-      made_.files[name] = {digest, fs::file_size(from, error)};
+      if (const auto origin = Donor(merge_).OriginOf(name)) files_[name] = *origin;
     }
-    MP_TRY(WriteText(kRecipeName, recipe_, made_.notes));
-    MP_TRY(WriteText(kCardName, ModelCard(merge_, recipe_), made_.notes));
-    return std::move(made_);
+    return std::move(files_);
   }
 
  private:
-  Result<void> WriteText(const std::string& name, const std::string& text,
-                         std::map<std::string, FileRecord>& records) {
-    records[name] = {Hex(DigestOf(std::as_bytes(std::span(text)))), text.size()};
-    return staging_.WriteText(name, text);
+  // Where newer loaders look for it, and where older ones do.
+  Result<void> WriteChatTemplate(const std::string& chat_template) {
+    Write(kTemplateName, chat_template);
+    const auto text = MP_TRY(Donor(merge_).ReadSideFile(kTokenizerConfigName));
+    if (!text) return {};
+    OrderedJson config = MP_TRY(ParseOrderedJson(*text, Donor(merge_).name() + "/" + kTokenizerConfigName));
+    Write(kTokenizerConfigName, WithChatTemplate(std::move(config), chat_template).dump(2) + "\n");
+    return {};
   }
+
+  void Write(const std::string& name, std::string text) { files_[name] = {std::move(text), ""}; }
 
   const Plan& plan_;
   const ResolvedMerge& merge_;
-  const std::string& recipe_;
-  Staging& staging_;
-  SideFiles made_;
+  std::map<std::string, SideFileOrigin> files_;
 };
+
+Result<FileRecord> WriteText(const std::string& name, const std::string& text, Staging& staging) {
+  MP_TRY(staging.WriteText(name, text));
+  return FileRecord{Hex(DigestOf(std::as_bytes(std::span(text)))), text.size()};
+}
 
 }  // namespace
 
 Result<SideFiles> WriteSideFiles(const Plan& plan, const std::string& recipe_text, Staging& staging) {
-  return SideFileWriter(plan, recipe_text, staging).Run();
+  const ResolvedMerge& merge = *plan.merge;
+  SideFiles made;
+  for (const auto& [name, origin] : MP_TRY(SideFileList(plan).Run())) {
+    if (origin.text) {
+      made.files[name] = MP_TRY(WriteText(name, *origin.text, staging));
+      continue;
+    }
+    const std::string digest = MP_TRY(staging.CopyFile(origin.path, name, Donor(merge).account()));
+    std::error_code error;
+    made.files[name] = {digest, fs::file_size(origin.path, error)};
+  }
+  made.notes[kRecipeName] = MP_TRY(WriteText(kRecipeName, recipe_text, staging));
+  // Files alone make files alone: there is no model that a card could be of.
+  if (!Donor(merge).is_single_file())
+    made.notes[kCardName] = MP_TRY(WriteText(kCardName, ModelCard(merge, recipe_text), staging));
+  return made;
+}
+
+Result<PlannedCheckpoint> PlanOutput(const Plan& plan, const std::string& folder) {
+  PlannedCheckpoint output{.folder = folder, .shards = {}, .index = {}, .side_files = {}};
+  for (const Unit& unit : plan.units)
+    output.shards.push_back({unit.file_name, unit.layout.prefix, unit.layout.file_size});
+  output.side_files = MP_TRY(SideFileList(plan).Run());
+  if (output.side_files.erase(kIndexName) > 0) output.index = BuildIndex(plan);
+  return output;
 }
 
 Result<OrderedJson> EditedConfig(const ResolvedMerge& merge) {
@@ -172,8 +205,11 @@ std::string ModelCard(const ResolvedMerge& merge, const std::string& recipe_text
 Result<uint64_t> EstimateSideFileBytes(const Plan& plan) {
   uint64_t bytes = 0;
   for (const std::string& name : MP_TRY(Donor(*plan.merge).SideFiles())) {
+    const auto origin = Donor(*plan.merge).OriginOf(name);
     std::error_code error;
-    const uint64_t size = fs::file_size(Donor(*plan.merge).folder() + "/" + name, error);
+    const uint64_t size = !origin        ? 0
+                          : origin->text ? origin->text->size()
+                                         : fs::file_size(origin->path, error);
     if (!error) bytes += size;
   }
   return bytes;
