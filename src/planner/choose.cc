@@ -13,6 +13,7 @@
 #include "planner/access_order.h"
 #include "planner/blocks.h"
 #include "planner/certificate.h"
+#include "planner/fetched.h"
 
 namespace mergepipe {
 namespace {
@@ -21,9 +22,8 @@ namespace {
 uint64_t FixedBytes(const Plan& plan) {
   uint64_t bytes = 0;
   for (size_t t = 0; t < plan.tensors.size(); ++t) {
-    const TensorSource& reference = plan.merge->tensors[t].sources[0];
-    if (!plan.reference_model[reference.model])
-      bytes += EntryOf(*plan.merge, reference).bytes() * plan.tensors[t].passes();
+    for (size_t s = 0; s < plan.merge->tensors[t].sources.size(); ++s)
+      bytes += MayOmit(plan, t, s) ? 0 : BytesFetched(plan, t, s).expert * plan.tensors[t].passes();
   }
   return bytes;
 }
@@ -185,8 +185,7 @@ class Chooser {
       for (size_t b = 0; b < blocks && s > 0; ++b)
         outcome.energy += errors.Energy(s, b);
       if (MayOmit(plan_, t, s))
-        outcome.available_bytes =
-            EntryOf(merge_, merge_.tensors[t].sources[s]).bytes() * plan_.tensors[t].passes();
+        outcome.available_bytes = BytesFetched(plan_, t, s).expert * plan_.tensors[t].passes();
     }
   }
 
@@ -203,10 +202,10 @@ class Chooser {
     if (!plan_.budget.bytes || *plan_.budget.bytes >= plan_.costs.full_expert_bytes) return steps_.size();
     uint64_t used = plan_.budget.sample_bytes + FixedBytes(plan_);
     if (used > *plan_.budget.bytes) {
-      return Fail(
-          Code::kUsage,
-          Format("the budget is {} but {} of the experts can not be left out: no model can stand in for them",
-                 HumanBytes(*plan_.budget.bytes), HumanBytes(FixedBytes(plan_))));
+      return Fail(Code::kUsage, Format("the budget is {} but {} of the experts can not be left out: no model "
+                                       "can stand in for them, or "
+                                       "they are rows of tokens that the base lacks",
+                                       HumanBytes(*plan_.budget.bytes), HumanBytes(FixedBytes(plan_))));
     }
     size_t taken = 0;
     while (taken < steps_.size() && used + steps_[taken].bytes <= *plan_.budget.bytes)

@@ -7,6 +7,8 @@
 #include "base/digest.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "storage/source.h"
+#include "tokenizer/vocabulary.h"
 
 namespace mergepipe {
 namespace fs = std::filesystem;
@@ -77,6 +79,32 @@ Json BuildIndex(const Plan& plan) {
   return index;
 }
 
+// The number of tokens, wherever a config has it.
+bool SetVocabSize(OrderedJson& config, uint64_t rows) {
+  if (!config.contains("vocab_size") || config["vocab_size"] == rows) return false;
+  config["vocab_size"] = rows;
+  return true;
+}
+
+struct SideFile {
+  size_t model = 0;  // whose folder it is in
+  std::string name;
+};
+
+// The donor's, but those of the tokenizer from the model whose tokenizer is taken.
+Result<std::vector<SideFile>> SideFilesOf(const ResolvedMerge& merge) {
+  const size_t tokenizer = merge.tokenizer ? merge.tokenizer->model : merge.donor;
+  std::vector<SideFile> files;
+  for (const std::string& name : MP_TRY(Donor(merge).SideFiles())) {
+    if (tokenizer == merge.donor || !IsTokenizerFile(name)) files.push_back({merge.donor, name});
+  }
+  if (tokenizer == merge.donor) return files;
+  for (const std::string& name : MP_TRY(merge.models[tokenizer].checkpoint->SideFiles())) {
+    if (IsTokenizerFile(name)) files.push_back({tokenizer, name});
+  }
+  return files;
+}
+
 class SideFileWriter {
  public:
   SideFileWriter(const Plan& plan, const std::string& recipe_text, Staging& staging)
@@ -87,14 +115,10 @@ class SideFileWriter {
       MP_TRY(WriteText(kIndexName, BuildIndex(plan_).dump(2) + "\n", made_.files));
     const OrderedJson config = MP_TRY(EditedConfig(merge_));
     if (!config.is_null()) MP_TRY(WriteText(kConfigName, config.dump(2) + "\n", made_.files));
-    for (const std::string& name : MP_TRY(Donor(merge_).SideFiles())) {
-      const bool ours =
-          name == kRecipeName || name == kCardName || name == kManifestName || made_.files.count(name) > 0;
-      if (ours) continue;
-      const std::string from = Donor(merge_).folder() + "/" + name;
-      const std::string digest = MP_TRY(staging_.CopyFile(from, name, Donor(merge_).account()));
-      std::error_code error;
-      made_.files[name] = {digest, fs::file_size(from, error)};
+    for (const SideFile& file : MP_TRY(SideFilesOf(merge_))) {
+      const bool ours = file.name == kRecipeName || file.name == kCardName || file.name == kManifestName ||
+                        made_.files.count(file.name) > 0;
+      if (!ours) MP_TRY(Bring(file));
     }
     MP_TRY(WriteText(kRecipeName, recipe_, made_.notes));
     MP_TRY(WriteText(kCardName, ModelCard(merge_, recipe_), made_.notes));
@@ -102,6 +126,23 @@ class SideFileWriter {
   }
 
  private:
+  // A copy, or what the new vocabulary makes of a tokenizer's file.
+  Result<void> Bring(const SideFile& file) {
+    const Checkpoint& owner = *merge_.models[file.model].checkpoint;
+    const std::string from = owner.folder() + "/" + file.name;
+    const bool edited = merge_.tokenizer && merge_.tokenizer->edit.changed() && IsEditedFile(file.name);
+    if (edited) {
+      std::string text = MP_TRY(ReadSmallFile(from, kMaxTokenizerBytes));
+      const std::string where = owner.name() + "/" + file.name;
+      text = MP_TRY(EditTokenizerFile(merge_.tokenizer->edit, file.name, std::move(text), where));
+      return WriteText(file.name, text, made_.files);
+    }
+    const std::string digest = MP_TRY(staging_.CopyFile(from, file.name, owner.account()));
+    std::error_code error;
+    made_.files[file.name] = {digest, fs::file_size(from, error)};
+    return {};
+  }
+
   Result<void> WriteText(const std::string& name, const std::string& text,
                          std::map<std::string, FileRecord>& records) {
     records[name] = {Hex(DigestOf(std::as_bytes(std::span(text)))), text.size()};
@@ -141,6 +182,9 @@ Result<OrderedJson> EditedConfig(const ResolvedMerge& merge) {
     }
     changed = true;
   }
+  for (OrderedJson* level : levels) {
+    if (merge.tokenizer) changed = SetVocabSize(*level, merge.tokenizer->rows) || changed;
+  }
   if (!merge.layer_sources.empty()) {
     for (OrderedJson* level : levels)
       changed = SetLayers(*level, merge) || changed;
@@ -171,9 +215,10 @@ std::string ModelCard(const ResolvedMerge& merge, const std::string& recipe_text
 
 Result<uint64_t> EstimateSideFileBytes(const Plan& plan) {
   uint64_t bytes = 0;
-  for (const std::string& name : MP_TRY(Donor(*plan.merge).SideFiles())) {
+  for (const SideFile& file : MP_TRY(SideFilesOf(*plan.merge))) {
     std::error_code error;
-    const uint64_t size = fs::file_size(Donor(*plan.merge).folder() + "/" + name, error);
+    const uint64_t size =
+        fs::file_size(plan.merge->models[file.model].checkpoint->folder() + "/" + file.name, error);
     if (!error) bytes += size;
   }
   return bytes;
