@@ -93,9 +93,10 @@ void RowResolver::Lay(ResolvedTensor& tensor, bool stand_in) {
   if (maps == nullptr || !RowsExist(tensor, *maps)) return;
   bool as_stored = true;
   for (size_t s = 0; s < tensor.sources.size(); ++s)
-    as_stored = as_stored && (*maps)[s]->IsIdentity() &&
+    as_stored = as_stored && maps->of[s]->IsIdentity() &&
                 StoredEntry(tensor.sources[s].model, tensor.sources[s].place).shape[0] == tensor.shape[0];
   if (as_stored) return;
+  state_.merge.warnings.push_back(Format("tensor '{}': {}", tensor.name, maps->note));
   GatheredRows common;
   common.entry.dtype = TypeOf(tensor, *maps);
   common.entry.shape = tensor.shape;
@@ -107,7 +108,7 @@ void RowResolver::Lay(ResolvedTensor& tensor, bool stand_in) {
   for (size_t s = 0; s < tensor.sources.size(); ++s) {
     auto rows = std::make_shared<GatheredRows>(common);
     rows->entry.name = StoredEntry(tensor.sources[s].model, tensor.sources[s].place).name;
-    rows->map = (*maps)[s];
+    rows->map = maps->of[s];
     rows->digest = rows->map->Digest();
     tensor.sources[s].rows = std::move(rows);
   }
@@ -130,16 +131,16 @@ const RowResolver::Maps* RowResolver::MapsFor(const ResolvedTensor& tensor, bool
     while (map.size() < state_.vocabulary->rows)
       map.Add(RowMap::kPadding);
   }
-  state_.merge.warnings.push_back(
-      Format("tensor '{}': of {} rows {} are in every model, {} are taken from the one model that has them, "
-             "{} from the "
-             "base, {} are means, {} zero, {} set by the recipe, {} padding",
-             tensor.name, state_.vocabulary->rows, counts.shared, counts.lone, counts.of_base, counts.means,
-             counts.zero, counts.told, state_.vocabulary->rows - state_.vocabulary->tokens));
-  Maps shared;
+  Maps result;
+  result.note = Format(
+      "of {} rows {} are in every model, {} are taken from the one model that has them, {} from the base, {} "
+      "are means, "
+      "{} zero, {} set by the recipe, {} padding",
+      state_.vocabulary->rows, counts.shared, counts.lone, counts.of_base, counts.means, counts.zero,
+      counts.told, state_.vocabulary->rows - state_.vocabulary->tokens);
   for (RowMap& map : maps)
-    shared.push_back(std::make_shared<const RowMap>(std::move(map)));
-  return &known_.emplace(key, std::move(shared)).first->second;
+    result.of.push_back(std::make_shared<const RowMap>(std::move(map)));
+  return &known_.emplace(key, std::move(result)).first->second;
 }
 
 // One token in every source: its own row, or the one that stands for it.
@@ -229,9 +230,9 @@ std::optional<std::vector<StoredRow>> RowResolver::DefaultOf(uint64_t id, const 
 DType RowResolver::TypeOf(const ResolvedTensor& tensor, const Maps& maps) const {
   const DType first = StoredEntry(tensor.sources[0].model, tensor.sources[0].place).dtype;
   bool computes = false, same = true, wide = false;
-  for (size_t s = 0; s < maps.size(); ++s) {
+  for (size_t s = 0; s < maps.of.size(); ++s) {
     const DType dtype = StoredEntry(tensor.sources[s].model, tensor.sources[s].place).dtype;
-    computes = computes || maps[s]->has_means() || maps[s]->padding_rows() > 0;
+    computes = computes || maps.of[s]->has_means() || maps.of[s]->padding_rows() > 0;
     same = same && dtype == first;
     wide = wide || dtype == DType::kF64;
   }
@@ -241,7 +242,7 @@ DType RowResolver::TypeOf(const ResolvedTensor& tensor, const Maps& maps) const 
 
 // Rows that the recipe names by number may lie beyond the tensor.
 bool RowResolver::RowsExist(const ResolvedTensor& tensor, const Maps& maps) {
-  for (const auto& map : maps) {
+  for (const auto& map : maps.of) {
     for (uint64_t id = 0; id < state_.vocabulary->tokens; ++id) {
       if (!RowMap::IsMixture(map->At(id))) continue;
       for (const StoredRow& part : map->Mixture(map->At(id))) {

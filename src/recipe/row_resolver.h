@@ -24,7 +24,10 @@ class RowResolver {
   void Lay(ResolvedTensor& tensor, bool stand_in);
 
  private:
-  using Maps = std::vector<std::shared_ptr<const RowMap>>;
+  struct Maps {
+    std::vector<std::shared_ptr<const RowMap>> of;  // by source
+    std::string note;                               // where the rows come from
+  };
   struct Counts {
     uint64_t shared = 0, lone = 0, of_base = 0, means = 0, zero = 0, told = 0;
   };
