@@ -46,7 +46,9 @@ class SampledEvidence final : public NoEvidence {
   std::vector<size_t> Unknown(const Plan& draft, size_t tensor) const {
     std::vector<size_t> unknown;
     for (size_t s = 1; s < merge_.tensors[tensor].sources.size() && merge_.tensors[tensor].merged; ++s) {
-      if (MayOmit(draft, tensor, s) && !known_->Knows(merge_.tensors[tensor].sources[s].model))
+      const TensorSource& source = merge_.tensors[tensor].sources[s];
+      // Rows in another order were never compared, however well the model is known.
+      if (MayOmit(draft, tensor, s) && (!known_->Knows(source.model) || source.rows != nullptr))
         unknown.push_back(s);
     }
     return unknown;
@@ -208,6 +210,7 @@ class SampledEvidence final : public NoEvidence {
     for (const Sample& sample : samples_) {
       for (size_t i = 0; i < sample.digests.size(); ++i) {
         const size_t model = merge_.tensors[sample.tensor].sources[unknown_[sample.tensor][i]].model;
+        if (known_->Knows(model)) continue;
         shas[model].Update(Hex(sample.digests[i]));
         sampled[model] = true;
       }

@@ -1,5 +1,7 @@
 #include "format/json_cursor.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "format/json.h"
 
@@ -10,6 +12,10 @@ constexpr size_t kMaxDepth = 64;
 
 bool EndsScalar(char c) {
   return c == ',' || c == ']' || c == '}' || c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+bool IsControl(char c) {
+  return static_cast<unsigned char>(c) < 0x20;
 }
 
 }  // namespace
@@ -73,6 +79,10 @@ std::optional<std::string> JsonCursor::String() {
   SkipString();
   if (bad_) return std::nullopt;
   const std::string_view quoted = text_.substr(start, at_ - start);
+  const std::string_view plain = quoted.substr(1, quoted.size() - 2);
+  const bool is_plain =
+      std::none_of(plain.begin(), plain.end(), [](char c) { return c == '\\' || IsControl(c); });
+  if (is_plain && IsUtf8(plain)) return std::string(plain);
   const Json parsed = Json::parse(quoted.begin(), quoted.end(), nullptr, /*allow_exceptions=*/false);
   if (parsed.is_string()) return parsed.get<std::string>();
   Fault("a text is not valid");

@@ -28,6 +28,14 @@ uint64_t FixedBytes(const Plan& plan) {
   return bytes;
 }
 
+// A tensor whose rows are laid out anew, of which no catalog knows anything; null where there is none.
+const ResolvedTensor* FirstGathered(const ResolvedMerge& merge) {
+  const auto found =
+      std::find_if(merge.tensors.begin(), merge.tensors.end(),
+                   [](const ResolvedTensor& tensor) { return tensor.sources[0].rows != nullptr; });
+  return found == merge.tensors.end() ? nullptr : &*found;
+}
+
 // As --block-size takes it.
 std::string BlockSizeText(uint64_t bytes) {
   constexpr uint64_t kMiB = 1u << 20;
@@ -214,6 +222,11 @@ class Chooser {
   }
 
   Result<size_t> CutByDeviation() {
+    if (const ResolvedTensor* gathered = FirstGathered(merge_))
+      return Fail(Code::kUsage,
+                  Format("--max-deviation can not be kept: the tokenizer lays the rows of tensor '{}' out "
+                         "anew, and nobody has measured them in this order; use --budget",
+                         gathered->name));
     if (evidence_.strength() != Strength::kFull || !all_exact_) {
       std::string experts;
       for (size_t m = 0; m < merge_.models.size(); ++m)
@@ -449,8 +462,8 @@ uint64_t SampleLimit(const Plan& draft, const Budget& budget) {
 bool WantsSamples(const Plan& draft, const Budget& budget, const Evidence& evidence) {
   const auto bytes = budget.Bytes(draft.costs.full_expert_bytes);
   const bool looks = budget.policy != Policy::kUniform && budget.policy != Policy::kRandom;
-  return bytes && *bytes < draft.costs.full_expert_bytes && looks && evidence.strength() != Strength::kFull &&
-         SampleLimit(draft, budget) > 0;
+  const bool wants = evidence.strength() != Strength::kFull || FirstGathered(*draft.merge) != nullptr;
+  return bytes && *bytes < draft.costs.full_expert_bytes && looks && wants && SampleLimit(draft, budget) > 0;
 }
 
 }  // namespace mergepipe

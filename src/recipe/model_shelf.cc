@@ -68,22 +68,6 @@ void ModelShelf::NoteSpelling(const ModelRef& ref, const std::string& absolute, 
                                where, ref.path));
 }
 
-namespace {
-
-std::string KeyOf(const std::string& located) {
-  std::error_code error;
-  const fs::path canonical = fs::canonical(located, error);
-  return error ? located : canonical.string();
-}
-
-}  // namespace
-
-std::optional<size_t> ModelShelf::Find(const ModelRef& ref) const {
-  const auto located = Locate(ref);
-  const auto known = located ? by_path_.find(KeyOf(*located)) : by_path_.end();
-  return known == by_path_.end() ? std::nullopt : known->second;
-}
-
 std::optional<size_t> ModelShelf::Open(const ModelRef& ref, const std::string& where) {
   const auto located = Locate(ref);
   if (!located) {
@@ -93,7 +77,8 @@ std::optional<size_t> ModelShelf::Open(const ModelRef& ref, const std::string& w
     return std::nullopt;
   }
   std::error_code error;
-  const std::string key = KeyOf(*located);
+  const fs::path canonical = fs::canonical(*located, error);
+  const std::string key = error ? *located : canonical.string();
   const std::string absolute = fs::absolute(*located, error).lexically_normal().string();
   NoteSpelling(ref, absolute, where);
   const auto known = by_path_.find(key);

@@ -19,9 +19,6 @@ class ModelShelf {
   /// in faults().
   std::optional<size_t> Open(const ModelRef& ref, const std::string& where);
 
-  /// The number of a model that was opened before; nothing for others.
-  std::optional<size_t> Find(const ModelRef& ref) const;
-
   std::vector<ResolvedModel>& models() { return models_; }
   /// Absolute paths by every spelling that was opened.
   const std::map<std::string, std::string>& paths() const { return opened_paths_; }

@@ -132,12 +132,17 @@ const RowResolver::Maps* RowResolver::MapsFor(const ResolvedTensor& tensor, bool
       map.Add(RowMap::kPadding);
   }
   Maps result;
-  result.note = Format(
-      "of {} rows {} are in every model, {} are taken from the one model that has them, {} from the base, {} "
-      "are means, "
-      "{} zero, {} set by the recipe, {} padding",
-      state_.vocabulary->rows, counts.shared, counts.lone, counts.of_base, counts.means, counts.zero,
-      counts.told, state_.vocabulary->rows - state_.vocabulary->tokens);
+  const uint64_t padding = state_.vocabulary->rows - state_.vocabulary->tokens;
+  result.note = Format("{} rows", state_.vocabulary->rows);
+  for (const auto& [count, what] : {std::pair(counts.shared, "in every model"),
+                                    {counts.lone, "of the one model that has them"},
+                                    {counts.of_base, "of the base where others lack them"},
+                                    {counts.means, "means of those that have them"},
+                                    {counts.zero, "zero, as no model has them"},
+                                    {counts.told, "set by the recipe"},
+                                    {padding, "padding"}}) {
+    if (count > 0) result.note += Format(", {} {}", count, what);
+  }
   for (RowMap& map : maps)
     result.of.push_back(std::make_shared<const RowMap>(std::move(map)));
   return &known_.emplace(key, std::move(result)).first->second;

@@ -162,8 +162,9 @@ class VocabularyResolver {
   }
 
   bool FindRow(const TokenSpec& token, uint64_t id, TokenRule& rule) {
-    const auto model = state_.shelf.Find(token.model);
-    if (!model || *model >= merged_)
+    const auto model = state_.Open(token.model);
+    if (!model) return false;
+    if (*model >= merged_)
       return Fault(token, Format("the model '{}' is not part of the merge", token.model.Text()));
     rule.model = *model;
     const std::string& name = state_.NameOf(*model);

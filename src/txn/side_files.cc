@@ -7,8 +7,6 @@
 #include "base/digest.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "storage/source.h"
-#include "tokenizer/vocabulary.h"
 
 namespace mergepipe {
 namespace fs = std::filesystem;
@@ -132,7 +130,7 @@ class SideFileWriter {
     const std::string from = owner.folder() + "/" + file.name;
     const bool edited = merge_.tokenizer && merge_.tokenizer->edit.changed() && IsEditedFile(file.name);
     if (edited) {
-      std::string text = MP_TRY(ReadSmallFile(from, kMaxTokenizerBytes));
+      std::string text = MP_TRY(staging_.ReadSideFile(from, owner.account()));
       const std::string where = owner.name() + "/" + file.name;
       text = MP_TRY(EditTokenizerFile(merge_.tokenizer->edit, file.name, std::move(text), where));
       return WriteText(file.name, text, made_.files);
