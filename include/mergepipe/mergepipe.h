@@ -31,6 +31,18 @@ struct RunOptions {
   std::function<void(const Progress&)> on_progress;  ///< called some times a second from one thread
 };
 
+/// What is done about a tensor that only some models have.
+enum class MissingTensors {
+  kError,         ///< every such tensor is a fault
+  kBase,          ///< a model that lacks it counts as equal to the base there
+  kIntersection,  ///< it is left out
+  kUnion,         ///< those that have it are merged
+};
+/// Its name: "error", "base", "intersection" or "union".
+std::string MissingName(MissingTensors missing);
+/// Fails with kUsage for any other name.
+Result<MissingTensors> ParseMissing(const std::string& name);
+
 /// A merge described by flags instead of YAML.
 struct FlagRecipe {
   std::string base;
@@ -54,10 +66,12 @@ struct MergeRequest {
   bool deviation_of_weights = false;    ///< max_deviation is relative to the weights
   std::string catalog;                  ///< path; "": the user's own, see docs/catalog.md
   std::string plan_output;              ///< PlanMerge: where the plan is saved; "": nowhere
+  std::string intermediate_dir;         ///< recipes of several stages: where named ones go; "": OUTPUT.stages
+  bool redo_stages = false;             ///< also those that are there and that nothing changed for
   bool force = false;                   ///< replace an existing output
   bool resume = false;                  ///< continue an interrupted run
   bool allow_nonfinite = false;         ///< go on where values are NaN or infinite
-  bool missing_is_base = false;         ///< a model that lacks a tensor counts as equal to the base there
+  MissingTensors missing = MissingTensors::kError;
   RunOptions run;
 };
 

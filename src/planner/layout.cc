@@ -52,7 +52,8 @@ std::vector<Unit> KeepShards(const ResolvedMerge& merge) {
   std::vector<Unit> units;
   for (size_t s = 0; s < donor.shards().size(); ++s) {
     const Shard& shard = donor.shards()[s];
-    Unit unit{.file_name = shard.file_name};
+    // A file that was named alone makes a folder that every loader knows.
+    Unit unit{.file_name = donor.is_single_file() ? kSingleName : shard.file_name};
     for (size_t i = 0; i < shard.header.tensors.size(); ++i) {
       const auto place = donor.tensors().find(shard.header.tensors[i].name);
       const bool here =

@@ -83,15 +83,19 @@ std::string DigestPlan(const Plan& plan) {
   Json units = Json::array();
   for (const Unit& unit : plan.units)
     units.push_back({unit.file_name, Sha256Hex(unit.layout.prefix)});
-  const Json heading = {{"schema", "mergepipe.plan/1"},
-                        {"version", MERGEPIPE_VERSION},
-                        {"method", merge.method->name},
-                        {"models", models},
-                        {"params", params},
-                        {"units", units},
-                        {"seed", merge.seed},
-                        {"block_bytes", plan.options.block_bytes},
-                        {"budget_bytes", plan.budget.bytes ? Json(*plan.budget.bytes) : Json()}};
+  Json heading = {{"schema", "mergepipe.plan/1"},
+                  {"version", MERGEPIPE_VERSION},
+                  {"method", merge.method->name},
+                  {"models", models},
+                  {"params", params},
+                  {"units", units},
+                  {"seed", merge.seed},
+                  {"block_bytes", plan.options.block_bytes},
+                  {"budget_bytes", plan.budget.bytes ? Json(*plan.budget.bytes) : Json()}};
+  if (merge.tokenizer)
+    heading["tokenizer"] = {merge.tokenizer->model, merge.tokenizer->rows, merge.tokenizer->edit.kept,
+                            Sha256Hex(merge.tokenizer->edit.appended.dump())};
+  if (merge.chat_template) heading["chat_template"] = Sha256Hex(*merge.chat_template);
   Sha256 sha;
   sha.Update(heading.dump() + "\n");
   for (size_t t = 0; t < merge.tensors.size(); ++t)

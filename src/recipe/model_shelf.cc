@@ -41,6 +41,8 @@ std::string ModelShelf::Advice(const std::string& path) const {
 // A path is looked up in the current folder first, then beside the recipe. A folder whose name holds '@' or
 // '+' is found by its whole text.
 std::optional<std::string> ModelShelf::Locate(const ModelRef& ref) const {
+  const auto stage = stages_.find(ref.path);
+  if (stage != stages_.end()) return stage->second.path;
   const auto known = paths_.find(ref.Text());
   if (known != paths_.end()) return Exists(known->second) ? std::optional(known->second) : std::nullopt;
   for (const std::string& text : {ref.Text(), ref.path}) {
@@ -68,7 +70,21 @@ void ModelShelf::NoteSpelling(const ModelRef& ref, const std::string& absolute, 
                                where, ref.path));
 }
 
+Result<std::unique_ptr<Checkpoint>> ModelShelf::OpenAt(const std::string& path, const ModelRef& ref) {
+  const auto stage = stages_.find(ref.path);
+  if (stage != stages_.end() && stage->second.planned != nullptr)
+    return Checkpoint::OpenPlanned(stage->second.planned, ref.Text(), ledger_);
+  return Checkpoint::Open(path, ref.Text(), ledger_);
+}
+
 std::optional<size_t> ModelShelf::Open(const ModelRef& ref, const std::string& where) {
+  const auto stage = stages_.find(ref.path);
+  if (stage != stages_.end() && stage->second.has_fault) {
+    if (by_path_.try_emplace(stage->second.path, std::nullopt).second)
+      Fault(Code::kUsage, Format("{}: '{}' has faults itself, so what is made of it could not be checked",
+                                 where, ref.path));
+    return std::nullopt;
+  }
   const auto located = Locate(ref);
   if (!located) {
     if (by_path_.try_emplace(ref.Text(), std::nullopt).second)
@@ -92,7 +108,7 @@ std::optional<size_t> ModelShelf::Open(const ModelRef& ref, const std::string& w
                  where, ref.lora, ref.path));
     return std::nullopt;
   }
-  auto checkpoint = Checkpoint::Open(*located, ref.Text(), ledger_);
+  auto checkpoint = OpenAt(*located, ref);
   if (!checkpoint) {
     const Error& why = checkpoint.error();
     if (why.faults.empty()) Fault(why.code, why.message);

@@ -12,8 +12,11 @@ namespace mergepipe {
 /// it.
 class ModelShelf {
  public:
-  ModelShelf(std::string recipe_folder, const std::map<std::string, std::string>& paths, Ledger& ledger)
-      : recipe_folder_(std::move(recipe_folder)), paths_(paths), ledger_(ledger) {}
+  ModelShelf(std::string recipe_folder, const ResolveOptions& options, Ledger& ledger)
+      : recipe_folder_(std::move(recipe_folder)),
+        paths_(options.paths),
+        stages_(options.stages),
+        ledger_(ledger) {}
 
   /// Returns the model's number, opening it at first use; nothing when it can not be opened, with the reason
   /// in faults().
@@ -29,12 +32,14 @@ class ModelShelf {
 
  private:
   std::optional<std::string> Locate(const ModelRef& ref) const;
+  Result<std::unique_ptr<Checkpoint>> OpenAt(const std::string& path, const ModelRef& ref);
   std::string Advice(const std::string& path) const;
   void NoteSpelling(const ModelRef& ref, const std::string& absolute, const std::string& where);
   void Fault(Code code, std::string text);
 
   std::string recipe_folder_;
   const std::map<std::string, std::string>& paths_;
+  const std::map<std::string, StageModel>& stages_;
   Ledger& ledger_;
   std::vector<ResolvedModel> models_;
   std::map<std::string, std::optional<size_t>> by_path_;  // canonical path

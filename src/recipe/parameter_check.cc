@@ -83,7 +83,8 @@ void ParameterCheck::CheckLevel(const Parameters& parameters, bool model_level) 
   }
 }
 
-void ParameterCheck::CheckReach(const std::vector<Scope>& scopes) {
+void ParameterCheck::CheckReach(const std::vector<Scope>& scopes, bool knows_layers) {
+  knows_layers_ = knows_layers;
   std::set<std::string> all;
   for (const Scope& scope : scopes)
     all.insert(scope.names.begin(), scope.names.end());
@@ -113,7 +114,12 @@ void ParameterCheck::CheckEntries(const Parameters& parameters, const Reach& rea
     for (const Setting::Entry& entry : setting.entries) {
       CheckFilter(name, entry, reach);
       const auto anchors = static_cast<int64_t>(entry.value.anchors.size());
-      if (reach.layers > 0 && anchors > std::max<int64_t>(1, reach.layers)) {
+      if (!knows_layers_ && anchors > 1) {
+        warnings_.push_back(
+            Format("{}: a merge of single files knows no layers; of the gradient of '{}' the first "
+                   "value counts",
+                   At(entry.at), name));
+      } else if (reach.layers > 0 && anchors > std::max<int64_t>(1, reach.layers)) {
         warnings_.push_back(
             Format("{}: the gradient of '{}' has {} values for {} layers; some are never reached",
                    At(entry.at), name, anchors, reach.layers));

@@ -32,32 +32,29 @@ const std::vector<std::string> kTokenKeys = {"source", "force"};
 const std::vector<std::string> kTokenSourceKeys = {"kind", "model", "token", "token_id"};
 const std::vector<std::string> kTokenKinds = {"model_token", "zero"};
 
-RecipePlace PlaceOf(const YAML::Node& node) {
-  const YAML::Mark mark = node.Mark();
-  return {mark.line + 1, mark.column + 1};
-}
-
 /// Walks the YAML tree and collects every fault instead of stopping at the first.
 class RecipeReader {
  public:
-  explicit RecipeReader(std::string where) : where_(std::move(where)) {}
+  RecipeReader(std::string where, int first_line) : where_(std::move(where)), first_line_(first_line) {}
 
   Result<Recipe> Read(const std::string& text) {
     std::vector<YAML::Node> documents;
     try {
       documents = YAML::LoadAll(text);
     } catch (const YAML::Exception& error) {
-      return Fail(Code::kUsage, Format("{}:{}:{}: is not valid YAML: {}", where_, error.mark.line + 1,
-                                       error.mark.column + 1, error.msg));
+      return Fail(Code::kUsage, Format("{}:{}:{}: is not valid YAML: {}", where_,
+                                       error.mark.line + first_line_, error.mark.column + 1, error.msg));
     }
-    if (documents.empty() || documents[0].IsNull())
-      return Fail(Code::kUsage, Format("{}: the recipe is empty", where_));
+    std::erase_if(documents, [](const YAML::Node& document) { return document.IsNull(); });
+    if (documents.empty()) return Fail(Code::kUsage, Format("{}: the recipe is empty", where_));
     if (documents.size() > 1)
       return Fail(Code::kUnsupported,
-                  Format("{}: holds {} YAML documents; a recipe is one", where_, documents.size()));
+                  Format("{}: holds {} YAML documents; only merge and plan take recipes of several stages",
+                         where_, documents.size()));
     if (!documents[0].IsMap())
       return Fail(Code::kUsage,
                   Format("{}: a recipe is a mapping of keys such as merge_method and models", where_));
+    recipe_.at = PlaceOf(documents[0]);
     CheckTree(documents[0], 0);
     if (faults_.empty()) ExpandMergeKeys(documents[0], 0);
     if (faults_.empty()) ReadTop(documents[0]);
@@ -70,6 +67,11 @@ class RecipeReader {
   }
 
  private:
+  RecipePlace PlaceOf(const YAML::Node& node) const {
+    const YAML::Mark mark = node.Mark();
+    return {mark.line + first_line_, mark.column + 1};
+  }
+
   // Duplicate keys (where YAML libraries disagree which one counts), merge keys, and trees too large to be a
   // recipe.
   void CheckTree(const YAML::Node& node, size_t depth) {
@@ -128,7 +130,7 @@ class RecipeReader {
     recipe_.budget = ReadText(top, "budget");
     recipe_.parameters = ReadParameters(top);
     ReadTokenizer(top);
-    if (Has(top, "name")) Ignored(top["name"], "name");
+    ReadName(top);
     if (Has(top, "models")) recipe_.models = ReadInputs(top["models"], "models", /*ranged=*/false);
     if (Has(top, "slices")) recipe_.slices = ReadSlices(top["slices"]);
     if (Has(top, "modules")) ReadModules(top["modules"]);
@@ -137,6 +139,17 @@ class RecipeReader {
       Fault(top, Format("exactly one of 'models', 'slices' and 'modules' must be given and not empty; {} are",
                         forms));
     }
+  }
+
+  void ReadName(const YAML::Node& top) {
+    const auto name = ReadText(top, "name");
+    if (!name) return;
+    if (name->empty() || name->find_first_of("@+") != std::string::npos)
+      Fault(top["name"],
+            Format("'{}' can not be named by another recipe: a name is not empty and has no '@' or '+'",
+                   *name));
+    recipe_.name = *name;
+    recipe_.name_at = PlaceOf(top["name"]);
   }
 
   void ReadTokenizer(const YAML::Node& top) {
@@ -156,8 +169,7 @@ class RecipeReader {
             ReadCount(node["pad_to_multiple_of"], "pad_to_multiple_of", 1);
     }
     const auto chat = ReadText(top, "chat_template");
-    if (chat && *chat != "base" && *chat != "copy")
-      Unsupported(top["chat_template"], "chat_template is not supported yet; the base's is copied");
+    if (chat && !chat->empty()) recipe_.chat_template = {*chat, PlaceOf(top["chat_template"])};
   }
 
   void ReadTokenizerSource(const YAML::Node& node) {
@@ -470,6 +482,7 @@ class RecipeReader {
   }
 
   std::string where_;
+  int first_line_;
   Recipe recipe_;
   Code code_ = Code::kUsage;
   std::vector<std::string> faults_;
@@ -487,8 +500,30 @@ std::string ModelRef::Text() const {
   return path + (revision.empty() ? "" : "@" + revision) + (lora.empty() ? "" : "+" + lora);
 }
 
-Result<Recipe> ParseRecipe(const std::string& text, const std::string& where) {
-  return RecipeReader(where).Read(text);
+Result<Recipe> ParseRecipe(const std::string& text, const std::string& where, int first_line) {
+  return RecipeReader(where, first_line).Read(text);
+}
+
+std::vector<const ModelRef*> ModelRefs(const Recipe& recipe) {
+  std::vector<const ModelRef*> refs;
+  const auto take_inputs = [&](const std::vector<InputSpec>& inputs) {
+    for (const InputSpec& input : inputs)
+      refs.push_back(&input.model);
+  };
+  const auto take_slices = [&](const std::vector<SliceSpec>& slices) {
+    for (const SliceSpec& slice : slices) {
+      if (slice.base_model) refs.push_back(&*slice.base_model);
+      take_inputs(slice.sources);
+    }
+  };
+  if (recipe.base_model) refs.push_back(&*recipe.base_model);
+  take_inputs(recipe.models);
+  take_slices(recipe.slices);
+  for (const auto& [name, module] : recipe.modules) {
+    take_inputs(module.models);
+    take_slices(module.slices);
+  }
+  return refs;
 }
 
 Result<std::string> RecipeFromFlags(const RecipeFlags& flags) {

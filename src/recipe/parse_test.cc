@@ -336,12 +336,6 @@ TEST(RecipeFault, OfTokenizersIsTold) {
         << text;
 }
 
-TEST(RecipeFault, OfChatTemplatesIsUnsupported) {
-  const std::string head = "merge_method: linear\nmodels: [{model: a}]\n";
-  EXPECT_EQ(CodeOf(head + "chat_template: chatml\n"), Code::kUnsupported);
-  EXPECT_EQ(FaultsOf(head + "chat_template: base\n"), "");
-}
-
 TEST(RecipeFault, AllAreToldAtOnce) {
   const std::string faults = FaultsOf(R"(merge_methd: linear
 base_modle: x

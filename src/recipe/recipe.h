@@ -90,15 +90,25 @@ struct TokenizerSpec {
   RecipePlace at;
 };
 
+/// How a conversation becomes one text: "auto", a name, or a template itself.
+struct ChatTemplateSpec {
+  std::string text;
+  RecipePlace at;
+};
+
 /// A recipe as written: mergekit's YAML, nothing resolved yet.
 struct Recipe {
   std::string where;  ///< file name for messages
   std::string text;   ///< verbatim
+  RecipePlace at;     ///< of its first key
+  std::string name;   ///< by which later recipes of the same file know the result; "": none
+  RecipePlace name_at;
   std::string merge_method;
   std::optional<ModelRef> base_model;
   std::optional<std::string> dtype, out_dtype;
   std::optional<std::string> budget;  ///< as written
   std::optional<TokenizerSpec> tokenizer;
+  std::optional<ChatTemplateSpec> chat_template;
   std::vector<InputSpec> models;
   std::vector<SliceSpec> slices;
   std::vector<std::pair<std::string, ModuleSpec>> modules;  ///< in file order
@@ -109,7 +119,11 @@ struct Recipe {
 
 /// Parses a recipe. All faults at once, each with line and column: kUsage; kUnsupported for what this version
 /// does not do.
-Result<Recipe> ParseRecipe(const std::string& text, const std::string& where);
+/// `first_line` is the number of the text's first line in the file.
+Result<Recipe> ParseRecipe(const std::string& text, const std::string& where, int first_line = 1);
+
+/// All models that a recipe names, the base first, then in the order of the recipe; repeated ones repeatedly.
+std::vector<const ModelRef*> ModelRefs(const Recipe& recipe);
 
 /// A merge described by flags instead of YAML.
 struct RecipeFlags {

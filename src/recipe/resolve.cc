@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/try.h"
+#include "recipe/chat_template_choice.h"
 #include "recipe/parameter_check.h"
 #include "recipe/resolve_state.h"
 #include "recipe/scope_builder.h"
@@ -26,7 +27,7 @@ class Resolver {
   Resolver(const Recipe& recipe, const ResolveOptions& options, Ledger& ledger)
       : state_{.recipe = recipe,
                .options = options,
-               .shelf = ModelShelf(FolderOf(recipe.where), options.paths, ledger)} {}
+               .shelf = ModelShelf(FolderOf(recipe.where), options, ledger)} {}
 
   Result<ResolvedMerge> Run() {
     auto method = ReadMethodAndTypes();
@@ -36,11 +37,12 @@ class Resolver {
     OpenModels();
     if (HasFaults()) return Verdict(check);
     BuildScopes(state_);
+    ChooseChatTemplate(state_);
     if (HasFaults()) return Verdict(check);
     ResolveVocabulary(state_);
     if (HasFaults()) return Verdict(check);
     ResolveTensors(state_);
-    check.CheckReach(state_.scopes);
+    check.CheckReach(state_.scopes, !state_.files_alone);
     if (HasFaults() || check.HasFaults() || !state_.recipe.faults.empty()) return Verdict(check);
     for (std::string& warning : check.TakeWarnings())
       state_.merge.warnings.push_back(std::move(warning));
@@ -76,29 +78,19 @@ class Resolver {
 
   void OpenModels() {
     if (state_.recipe.base_model) state_.base = state_.Open(*state_.recipe.base_model);
-    for (const InputSpec& input : state_.recipe.models)
-      state_.Open(input.model);
-    for (const SliceSpec& slice : state_.recipe.slices)
-      OpenSlice(slice);
-    for (const auto& [name, module] : state_.recipe.modules) {
-      for (const InputSpec& input : module.models)
-        state_.Open(input.model);
-      for (const SliceSpec& slice : module.slices)
-        OpenSlice(slice);
-    }
+    for (const ModelRef* ref : ModelRefs(state_.recipe))
+      state_.Open(*ref);
     if (state_.method->needs_base && !state_.recipe.base_model && state_.recipe.slices.empty() &&
         state_.recipe.modules.empty()) {
       state_.faults.push_back(
           Format("{}: the method '{}' needs a 'base_model'", state_.recipe.where, state_.method->name));
     }
-    for (const ResolvedModel& model : state_.shelf.models())
+    const auto& models = state_.shelf.models();
+    state_.files_alone = std::all_of(models.begin(), models.end(), [](const ResolvedModel& model) {
+      return model.checkpoint->is_single_file();
+    });
+    for (const ResolvedModel& model : models)
       RefuseQuantized(model);
-  }
-
-  void OpenSlice(const SliceSpec& slice) {
-    if (slice.base_model) state_.Open(*slice.base_model);
-    for (const InputSpec& input : slice.sources)
-      state_.Open(input.model);
   }
 
   void RefuseQuantized(const ResolvedModel& model) {
@@ -195,7 +187,10 @@ class Resolver {
                       : state_.unsupported           ? Code::kUnsupported
                                                      : Code::kInvalidInput;
     const std::string advice =
-        state_.incomplete ? " (--missing base takes the base's tensor where a model lacks it)" : "";
+        state_.incomplete
+            ? " (--missing base takes the base's tensor where a model lacks it, --tensor-intersection "
+              "leaves such tensors out, --tensor-union merges the models that have them)"
+            : "";
     if (all.size() == 1) return Fail(code, all[0] + advice);
     return Fail(Error{code, Format("{}: {} faults{}", state_.recipe.where, all.size(), advice), all});
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "format/checkpoint.h"
+#include "mergepipe/mergepipe.h"
 #include "methods/method.h"
 #include "recipe/gathered_rows.h"
 #include "recipe/recipe.h"
@@ -81,6 +82,7 @@ struct ResolvedMerge {
   std::vector<EqualPair> redundant_heads;  ///< left out as tied; whether they are is known once they are read
   bool unties_head = false;                ///< the output stores a head that the donor ties to its embedding
   std::optional<OutputTokenizer> tokenizer;  ///< none: the donor's, as it is
+  std::optional<std::string> chat_template;  ///< Jinja; the output's tokenizer gets it instead of its own
   std::map<std::string, std::string> paths;  ///< absolute, by every spelling that the recipe uses
   uint64_t seed = 0;
 };
@@ -92,14 +94,22 @@ inline const TensorEntry& EntryOf(const ResolvedMerge& merge, const TensorSource
   return merge.models[source.model].checkpoint->entry(source.place);
 }
 
+/// The result of an earlier recipe of the same file, which later ones name.
+struct StageModel {
+  std::string path;                                  ///< absolute
+  std::shared_ptr<const PlannedCheckpoint> planned;  ///< where it is not made yet; else null
+  bool has_fault = false;                            ///< nobody knows what it would be
+};
+
 struct ResolveOptions {
-  bool missing_is_base = false;  ///< an expert that lacks a tensor counts as equal to the base there
+  MissingTensors missing = MissingTensors::kError;
   /// Layers that another model passes on get the base's (else the first model's) as their reference, so that
   /// a budget can leave out blocks of them.
   bool stand_ins = false;
   uint64_t seed = 0;
   std::map<std::string, std::string>
       paths;  ///< where models lie, by name in the recipe; others are looked up
+  std::map<std::string, StageModel> stages;  ///< by name; they come before all paths
 };
 
 /// Opens the models that a recipe names (headers only) and decides every output tensor. All faults at once:

@@ -20,6 +20,7 @@ struct ResolveState {
   ModelShelf shelf;
   const Method* method = nullptr;
   std::optional<size_t> base;  ///< the recipe's base_model
+  bool files_alone = false;    ///< every model is a single file: a raw merge, which knows no layers
   std::vector<Scope> scopes;
   std::optional<VocabularyPlan> vocabulary;  ///< where the recipe has a tokenizer
   ResolvedMerge merge;

@@ -78,7 +78,7 @@ class TensorResolver {
       const auto split = SplitLayerName(name);
       const auto count = split ? layers.find(split->prefix) : layers.end();
       double t = 0;
-      if (count != layers.end())
+      if (count != layers.end() && !state_.files_alone)
         t = count->second > 1 ? static_cast<double>(split->layer) / static_cast<double>(count->second - 1)
                               : 1.0;
       AddTensor(scope, name, std::vector<std::string>(scope.inputs.size(), name), t);
@@ -94,14 +94,23 @@ class TensorResolver {
   Domain DomainOf(const Scope& scope) const { return state_.method->DomainWith(scope.base.has_value()); }
   static size_t ReferenceOf(const Scope& scope) { return scope.inputs[ReferencePosition(scope)].model; }
 
+  // The inputs of a scope that make one tensor.
+  struct Parts {
+    std::vector<size_t> positions;
+    size_t reference = 0;
+  };
+
   // Decides one output tensor from the tensors `names` of the scope's inputs.
   void AddTensor(Scope& scope, const std::string& output, const std::vector<std::string>& names, double t) {
     scope.names.insert(output);
     scope.names.insert(names.begin(), names.end());
-    const size_t reference = ReferencePosition(scope);
+    if (IsRedundantHead(scope, ReferencePosition(scope), names))
+      return ReferenceLacks(scope, ReferencePosition(scope), output, names);
+    const auto parts = PartsOf(scope, output, names);
+    if (!parts) return;
+    const size_t reference = parts->reference;
     ResolvedTensor tensor;
     tensor.name = output;
-    if (IsRedundantHead(scope, reference, names)) return ReferenceLacks(scope, reference, output, names);
     const auto reference_source = FindSource(scope.inputs[reference].model, names[reference]);
     if (!reference_source) return ReferenceLacks(scope, reference, output, names);
     const TensorEntry& entry = EntryOf(*reference_source);
@@ -111,7 +120,7 @@ class TensorResolver {
     tensor.sources.push_back(*reference_source);
     const bool by_tokens = rows_.IsIndexedByTokens(output, *reference_source);
     tensor.facts.domain = DomainOf(scope);
-    for (size_t i = 0; i < scope.inputs.size(); ++i) {
+    for (const size_t i : parts->positions) {
       if (i == reference) {
         if (tensor.facts.domain == Domain::kDeltas) continue;
         tensor.facts.base_input = tensor.inputs.size();
@@ -125,10 +134,73 @@ class TensorResolver {
     tensor.facts.elements = tensor.elements;
     tensor.facts.shape = tensor.shape;
     if (state_.merge.out_dtype) tensor.dtype = *state_.merge.out_dtype;
-    if (!Parameterise(scope, names, t, tensor)) return;
+    if (!Parameterise(scope, names, t, *parts, tensor)) return;
     const bool stands_in = state_.options.stand_ins && AddStandIn(names[reference], by_tokens, tensor);
     if (by_tokens) LayRows(tensor, stands_in);
     state_.merge.tensors.push_back(std::move(tensor));
+  }
+
+  // Which inputs make the tensor, by the rule for tensors that only some models have; nothing where it is
+  // left out or can not be made.
+  std::optional<Parts> PartsOf(const Scope& scope, const std::string& output,
+                               const std::vector<std::string>& names) {
+    Parts parts;
+    parts.reference = ReferencePosition(scope);
+    std::vector<size_t> holders;
+    for (size_t i = 0; i < scope.inputs.size(); ++i) {
+      parts.positions.push_back(i);
+      if (FindSource(scope.inputs[i].model, names[i])) holders.push_back(i);
+    }
+    if (holders.size() == scope.inputs.size()) return parts;
+    if (state_.options.missing == MissingTensors::kIntersection) {
+      DropAll(scope, holders, names, "not in every model (--tensor-intersection)");
+      return std::nullopt;
+    }
+    if (state_.options.missing != MissingTensors::kUnion) return parts;
+    return PartsOfUnion(scope, output, names, std::move(holders), std::move(parts));
+  }
+
+  std::optional<Parts> PartsOfUnion(const Scope& scope, const std::string& output,
+                                    const std::vector<std::string>& names, std::vector<size_t> holders,
+                                    Parts all) {
+    const Method& method = *state_.method;
+    const auto holds = [&](size_t i) {
+      return std::find(holders.begin(), holders.end(), i) != holders.end();
+    };
+    const bool listed = std::any_of(holders.begin(), holders.end(),
+                                    [&](size_t i) { return scope.inputs[i].spec != nullptr; });
+    if (!listed) {
+      DropAll(scope, holders, names, "only the base has it, which is not listed (--tensor-union)");
+      return std::nullopt;
+    }
+    const bool has_base = holds(all.reference);
+    if ((method.needs_base || DomainOf(scope) == Domain::kDeltas) && !has_base) {
+      ReferenceLacks(scope, all.reference, output, names);
+      return std::nullopt;
+    }
+    const bool base_counts = !method.base_is_optional() || !scope.base;
+    if (holders.size() - (base_counts ? 0 : 1) < method.min_inputs) {
+      state_.faults.push_back(
+          Format("tensor '{}' is in {} only, but the method '{}' takes at least {} models", output,
+                 NamesOf(scope, holders), method.name, method.min_inputs));
+      return std::nullopt;
+    }
+    if (!has_base) all.reference = holders[0];
+    all.positions = std::move(holders);
+    return all;
+  }
+
+  std::string NamesOf(const Scope& scope, const std::vector<size_t>& positions) {
+    std::vector<std::string> names;
+    for (const size_t i : positions)
+      names.push_back(state_.NameOf(scope.inputs[i].model));
+    return Join(names, ", ");
+  }
+
+  void DropAll(const Scope& scope, const std::vector<size_t>& holders, const std::vector<std::string>& names,
+               const std::string& rule) {
+    for (const size_t i : holders)
+      state_.merge.dropped.push_back({scope.inputs[i].model, names[i], rule});
   }
 
   // The donor's tensor of the same name becomes the reference where a method without a base takes all from
@@ -239,7 +311,7 @@ class TensorResolver {
       const size_t model = scope.inputs[i].model;
       if (state_.CheckpointOf(model).Find(names[i]) == nullptr) continue;
       const bool redundant_head = names[i] == kHead && TiesEmbeddings(model) && NoteRedundantHead(model);
-      if (state_.options.missing_is_base || redundant_head) {
+      if (state_.options.missing == MissingTensors::kBase || redundant_head) {
         state_.merge.dropped.push_back(
             {model, names[i],
              redundant_head ? "stored although its config ties it" : "not in the base (--missing base)"});
@@ -258,7 +330,7 @@ class TensorResolver {
     const size_t model = scope.inputs[i].model;
     const auto source = FindSource(model, name);
     if (!source) {
-      if (state_.options.missing_is_base || !IsMergeable(reference.dtype)) {
+      if (state_.options.missing == MissingTensors::kBase || !IsMergeable(reference.dtype)) {
         tensor.inputs.push_back(0);
         return true;
       }
@@ -313,7 +385,7 @@ class TensorResolver {
   }
 
   // Looks up every parameter of the tensor and asks the method what statistics it needs with them.
-  bool Parameterise(const Scope& scope, const std::vector<std::string>& names, double t,
+  bool Parameterise(const Scope& scope, const std::vector<std::string>& names, double t, const Parts& parts,
                     ResolvedTensor& tensor) {
     TensorParams params;
     for (const ParamSpec& spec : state_.method->params) {
@@ -321,8 +393,9 @@ class TensorResolver {
       if (!SetParam(spec, Levels(scope, nullptr, tensor.name), t, tensor.name, "", params.global))
         return false;
     }
-    for (size_t i = 0; i < scope.inputs.size(); ++i) {
-      if (tensor.facts.domain == Domain::kDeltas && i == ReferencePosition(scope)) continue;
+    const bool deltas = tensor.facts.domain == Domain::kDeltas;
+    for (const size_t i : parts.positions) {
+      if (deltas && i == parts.reference) continue;
       auto& values = params.inputs.emplace_back();
       for (const ParamSpec& spec : state_.method->params) {
         if (!spec.per_model) continue;
@@ -330,7 +403,8 @@ class TensorResolver {
                       state_.NameOf(scope.inputs[i].model), values))
           return false;
       }
-      const std::string position = std::to_string(params.inputs.size() - 1);
+      // Among all experts of the scope, so that one that lacks the tensor changes nothing for the others.
+      const std::string position = std::to_string(i - (deltas && i > parts.reference ? 1 : 0));
       tensor.facts.random_streams.push_back(Hash64(tensor.name, Hash64(position, state_.options.seed)));
     }
     if (!AskForStatistics(params, tensor)) return false;

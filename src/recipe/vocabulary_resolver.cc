@@ -50,8 +50,7 @@ class VocabularyResolver {
   void ReadVocabularies() {
     for (size_t m = 0; m < state_.shelf.models().size(); ++m) {
       const Checkpoint& checkpoint = state_.CheckpointOf(m);
-      auto read = checkpoint.is_single_file() ? std::optional<Vocabulary>()
-                                              : ReadVocabulary(checkpoint.folder(), state_.NameOf(m), table_);
+      auto read = ReadVocabulary(checkpoint, table_);
       if (!read) {
         if (read.error().code == Code::kUnsupported) state_.unsupported = true;
         state_.faults.push_back(read.error().message);

@@ -2,22 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 
 #include "base/text.h"
 #include "base/try.h"
 #include "format/json_cursor.h"
-#include "storage/source.h"
 
 namespace mergepipe {
 namespace {
 
 constexpr std::array<const char*, 5> kSettings = {"single_word", "lstrip", "rstrip", "normalized", "special"};
-
-bool Exists(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::exists(path, error);
-}
 
 // What is said of an added token, all settings present.
 OrderedJson SettingsOf(const OrderedJson& entry) {
@@ -31,8 +24,7 @@ OrderedJson SettingsOf(const OrderedJson& entry) {
 
 class VocabularyReader {
  public:
-  VocabularyReader(std::string folder, std::string name, TokenTable& table)
-      : folder_(std::move(folder)), name_(std::move(name)), table_(table) {}
+  VocabularyReader(const Checkpoint& model, TokenTable& table) : model_(model), table_(table) {}
 
   Result<std::optional<Vocabulary>> Run() {
     if (Has("tokenizer.json")) {
@@ -47,27 +39,27 @@ class VocabularyReader {
           Format("{}: has a SentencePiece model and no tokenizer.json; convert it first: python -c \"from "
                  "transformers import AutoTokenizer; "
                  "AutoTokenizer.from_pretrained('{}').save_pretrained('{}')\"",
-                 name_, name_, name_));
+                 model_.name(), model_.name(), model_.name()));
     } else {
       return std::optional<Vocabulary>();
     }
     if (!Has("tokenizer.json") && Has("added_tokens.json")) MP_TRY(ReadAddedTokens());
     if (Has("tokenizer_config.json")) MP_TRY(ReadDecoder());
-    MP_TRY(vocabulary_.Finish(table_, name_));
+    MP_TRY(vocabulary_.Finish(table_, model_.name()));
     return std::optional(std::move(vocabulary_));
   }
 
  private:
-  bool Has(const char* file) const { return Exists(folder_ + "/" + file); }
+  bool Has(const char* file) const { return model_.OriginOf(file).has_value(); }
   bool HasSentencePiece() const {
     return Has("tokenizer.model") || Has("spiece.model") || Has("sentencepiece.bpe.model");
   }
-  std::string Where(const char* file) const { return name_ + "/" + file; }
+  std::string Where(const char* file) const { return model_.name() + "/" + file; }
 
   Result<std::string> Read(const char* file) const {
-    auto text = ReadSmallFile(folder_ + "/" + file, kMaxTokenizerBytes);
+    auto text = model_.ReadSideFile(file, kMaxTokenizerBytes);
     if (!text) return Fail(Code::kInvalidInput, Format("{}: {}", Where(file), text.error().message));
-    return std::move(*text);
+    return std::move(**text);
   }
 
   // Vocabularies are large: the document is walked through, not built.
@@ -215,7 +207,7 @@ class VocabularyReader {
     return Fail(Code::kInvalidInput, Format("{}: {} is not what a tokenizer has there", Where(file), part));
   }
 
-  std::string folder_, name_;
+  const Checkpoint& model_;
   TokenTable& table_;
   Vocabulary vocabulary_;
 };
@@ -254,9 +246,8 @@ OrderedJson PlainTokenSettings() {
   return settings;
 }
 
-Result<std::optional<Vocabulary>> ReadVocabulary(const std::string& folder, const std::string& name,
-                                                 TokenTable& table) {
-  return VocabularyReader(folder, name, table).Run();
+Result<std::optional<Vocabulary>> ReadVocabulary(const Checkpoint& model, TokenTable& table) {
+  return VocabularyReader(model, table).Run();
 }
 
 }  // namespace mergepipe

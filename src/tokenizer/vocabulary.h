@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "format/checkpoint.h"
 #include "format/json.h"
 #include "mergepipe/result.h"
 #include "tokenizer/token_table.h"
@@ -44,12 +45,10 @@ class Vocabulary {
   std::vector<uint32_t> tokens_;  // by id
 };
 
-/// Reads the vocabulary of a model's folder: tokenizer.json, else vocab.json or vocab.txt, with
-/// added_tokens.json and the added_tokens_decoder of tokenizer_config.json. Nothing where the folder has no
-/// tokenizer at all. Fails with kInvalidInput on files that are damaged, with kUnsupported where there is
-/// only a SentencePiece model. `name` is what messages say.
-Result<std::optional<Vocabulary>> ReadVocabulary(const std::string& folder, const std::string& name,
-                                                 TokenTable& table);
+/// Reads a model's vocabulary: tokenizer.json, else vocab.json or vocab.txt with added_tokens.json, and the
+/// added_tokens_decoder of tokenizer_config.json. Nothing where the model has no tokenizer at all. Fails with
+/// kInvalidInput on files that are damaged, with kUnsupported where there is only a SentencePiece model.
+Result<std::optional<Vocabulary>> ReadVocabulary(const Checkpoint& model, TokenTable& table);
 
 /// How a token is matched that nobody said anything about.
 OrderedJson PlainTokenSettings();

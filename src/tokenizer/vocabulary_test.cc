@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "support/checkpoints.h"
 #include "support/files.h"
 #include "support/outcome.h"
 
@@ -17,7 +18,11 @@ using tests::WriteFile;
 class VocabularyTest : public testing::Test {
  protected:
   void Write(const std::string& file, const std::string& text) { WriteFile(folder_ / file, text); }
-  Result<std::optional<Vocabulary>> Read() { return ReadVocabulary(folder_.path(), "m", table_); }
+  Result<std::optional<Vocabulary>> Read() {
+    tests::WriteCheckpoint(folder_.path(), {tests::RandomTensor("w", DType::kF32, {2}, 1)});
+    Ledger ledger;
+    return ReadVocabulary(*Must(Checkpoint::Open(folder_.path(), "m", ledger)), table_);
+  }
   Vocabulary Sound() { return *Must(Read()); }
   /// "token=id" in the order of ids.
   std::string Listed(const Vocabulary& vocabulary) {

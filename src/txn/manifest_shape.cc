@@ -126,8 +126,8 @@ class ShapeCheck {
     for (const char* name : {"recipe", "recipe_path"})
       Field(envelope, "envelope.", name, IsText);
     const Json& options = Object(envelope, "envelope.", "options");
-    for (const char* name : {"allow_nonfinite", "missing_is_base"})
-      Field(options, "envelope.options.", name, IsTruth);
+    Field(options, "envelope.options.", "allow_nonfinite", IsTruth);
+    Field(options, "envelope.options.", "missing", IsText);
     Field(options, "envelope.options.", "memory_bytes", IsCount);
     Field(envelope, "envelope.", "paths", [](const Json& paths) {
       return paths.is_object() && std::all_of(paths.begin(), paths.end(), IsText);

@@ -39,7 +39,7 @@ Json Sound() {
           {"envelope",
            {{"recipe", "text"},
             {"recipe_path", "r.yml"},
-            {"options", {{"allow_nonfinite", false}, {"missing_is_base", true}, {"memory_bytes", 5}}},
+            {"options", {{"allow_nonfinite", false}, {"missing", "base"}, {"memory_bytes", 5}}},
             {"paths", {{"base", "/models/base"}}},
             {"notes", {{"README.md", {{"digest", "n"}, {"bytes", 3}}}}}}}};
 }

@@ -7,6 +7,8 @@
 #include "base/digest.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "format/chat_template.h"
+#include "tokenizer/vocabulary.h"
 
 namespace mergepipe {
 namespace fs = std::filesystem;
@@ -84,80 +86,112 @@ bool SetVocabSize(OrderedJson& config, uint64_t rows) {
   return true;
 }
 
-struct SideFile {
-  size_t model = 0;  // whose folder it is in
-  std::string name;
-};
+const Checkpoint& TokenizerModel(const ResolvedMerge& merge) {
+  return *merge.models[merge.tokenizer ? merge.tokenizer->model : merge.donor].checkpoint;
+}
 
-// The donor's, but those of the tokenizer from the model whose tokenizer is taken.
-Result<std::vector<SideFile>> SideFilesOf(const ResolvedMerge& merge) {
-  const size_t tokenizer = merge.tokenizer ? merge.tokenizer->model : merge.donor;
-  std::vector<SideFile> files;
-  for (const std::string& name : MP_TRY(Donor(merge).SideFiles())) {
-    if (tokenizer == merge.donor || !IsTokenizerFile(name)) files.push_back({merge.donor, name});
-  }
-  if (tokenizer == merge.donor) return files;
-  for (const std::string& name : MP_TRY(merge.models[tokenizer].checkpoint->SideFiles())) {
-    if (IsTokenizerFile(name)) files.push_back({tokenizer, name});
+// The donor's, but those of a tokenizer from the model whose tokenizer is taken.
+Result<std::map<std::string, SideFileOrigin>> SideFilesOf(const ResolvedMerge& merge) {
+  std::map<std::string, SideFileOrigin> files;
+  for (const Checkpoint* owner : {&Donor(merge), &TokenizerModel(merge)}) {
+    for (const std::string& name : MP_TRY(owner->SideFiles())) {
+      const bool belongs = owner == (IsTokenizerFile(name) ? &TokenizerModel(merge) : &Donor(merge));
+      const auto origin = belongs ? owner->OriginOf(name) : std::nullopt;
+      if (origin) files[name] = *origin;
+    }
   }
   return files;
 }
 
-class SideFileWriter {
- public:
-  SideFileWriter(const Plan& plan, const std::string& recipe_text, Staging& staging)
-      : plan_(plan), merge_(*plan.merge), recipe_(recipe_text), staging_(staging) {}
+bool HasIndex(const Plan& plan) {
+  return plan.units.size() > 1 || (Donor(*plan.merge).has_index() && plan.merge->keeps_layout);
+}
 
-  Result<SideFiles> Run() {
-    if (plan_.units.size() > 1 || (Donor(merge_).has_index() && merge_.keeps_layout))
-      MP_TRY(WriteText(kIndexName, BuildIndex(plan_).dump(2) + "\n", made_.files));
+// Decides the files beside the weights that a loader reads.
+class SideFileList {
+ public:
+  explicit SideFileList(const Plan& plan) : plan_(plan), merge_(*plan.merge) {}
+
+  Result<std::map<std::string, SideFileOrigin>> Run() {
+    if (HasIndex(plan_)) Write(kIndexName, BuildIndex(plan_).dump(2) + "\n");
     const OrderedJson config = MP_TRY(EditedConfig(merge_));
-    if (!config.is_null()) MP_TRY(WriteText(kConfigName, config.dump(2) + "\n", made_.files));
-    for (const SideFile& file : MP_TRY(SideFilesOf(merge_))) {
-      const bool ours = file.name == kRecipeName || file.name == kCardName || file.name == kManifestName ||
-                        made_.files.count(file.name) > 0;
-      if (!ours) MP_TRY(Bring(file));
+    if (!config.is_null()) Write(kConfigName, config.dump(2) + "\n");
+    if (merge_.tokenizer && merge_.tokenizer->edit.changed()) MP_TRY(EditTokenizer());
+    if (merge_.chat_template) MP_TRY(WriteChatTemplate(*merge_.chat_template));
+    for (const auto& [name, origin] : MP_TRY(SideFilesOf(merge_))) {
+      const bool ours = name == kRecipeName || name == kCardName || name == kManifestName ||
+                        files_.count(name) > 0 || (merge_.chat_template && HoldsChatTemplates(name));
+      if (!ours) files_[name] = origin;
     }
-    MP_TRY(WriteText(kRecipeName, recipe_, made_.notes));
-    MP_TRY(WriteText(kCardName, ModelCard(merge_, recipe_), made_.notes));
-    return std::move(made_);
+    return std::move(files_);
   }
 
  private:
-  // A copy, or what the new vocabulary makes of a tokenizer's file.
-  Result<void> Bring(const SideFile& file) {
-    const Checkpoint& owner = *merge_.models[file.model].checkpoint;
-    const std::string from = owner.folder() + "/" + file.name;
-    const bool edited = merge_.tokenizer && merge_.tokenizer->edit.changed() && IsEditedFile(file.name);
-    if (edited) {
-      std::string text = MP_TRY(staging_.ReadSideFile(from, owner.account()));
-      const std::string where = owner.name() + "/" + file.name;
-      text = MP_TRY(EditTokenizerFile(merge_.tokenizer->edit, file.name, std::move(text), where));
-      return WriteText(file.name, text, made_.files);
+  // What the new vocabulary makes of the tokenizer's files.
+  Result<void> EditTokenizer() {
+    const Checkpoint& owner = TokenizerModel(merge_);
+    for (const std::string& name : MP_TRY(owner.SideFiles())) {
+      if (!IsEditedFile(name)) continue;
+      const auto text = MP_TRY(owner.ReadSideFile(name, kMaxTokenizerBytes));
+      const std::string where = owner.name() + "/" + name;
+      if (text) Write(name, MP_TRY(EditTokenizerFile(merge_.tokenizer->edit, name, *text, where)));
     }
-    const std::string digest = MP_TRY(staging_.CopyFile(from, file.name, owner.account()));
-    std::error_code error;
-    made_.files[file.name] = {digest, fs::file_size(from, error)};
     return {};
   }
 
-  Result<void> WriteText(const std::string& name, const std::string& text,
-                         std::map<std::string, FileRecord>& records) {
-    records[name] = {Hex(DigestOf(std::as_bytes(std::span(text)))), text.size()};
-    return staging_.WriteText(name, text);
+  // Where newer loaders look for it, and where older ones do.
+  Result<void> WriteChatTemplate(const std::string& chat_template) {
+    Write(kTemplateName, chat_template);
+    const Checkpoint& owner = TokenizerModel(merge_);
+    const auto edited = files_.find(kTokenizerConfigName);
+    const auto text =
+        edited != files_.end() ? edited->second.text : MP_TRY(owner.ReadSideFile(kTokenizerConfigName));
+    if (!text) return {};
+    OrderedJson config = MP_TRY(ParseOrderedJson(*text, owner.name() + "/" + kTokenizerConfigName));
+    Write(kTokenizerConfigName, WithChatTemplate(std::move(config), chat_template).dump(2) + "\n");
+    return {};
   }
+
+  void Write(const std::string& name, std::string text) { files_[name] = {std::move(text), ""}; }
 
   const Plan& plan_;
   const ResolvedMerge& merge_;
-  const std::string& recipe_;
-  Staging& staging_;
-  SideFiles made_;
+  std::map<std::string, SideFileOrigin> files_;
 };
+
+Result<FileRecord> WriteText(const std::string& name, const std::string& text, Staging& staging) {
+  MP_TRY(staging.WriteText(name, text));
+  return FileRecord{Hex(DigestOf(std::as_bytes(std::span(text)))), text.size()};
+}
 
 }  // namespace
 
 Result<SideFiles> WriteSideFiles(const Plan& plan, const std::string& recipe_text, Staging& staging) {
-  return SideFileWriter(plan, recipe_text, staging).Run();
+  const ResolvedMerge& merge = *plan.merge;
+  SideFiles made;
+  for (const auto& [name, origin] : MP_TRY(SideFileList(plan).Run())) {
+    if (origin.text) {
+      made.files[name] = MP_TRY(WriteText(name, *origin.text, staging));
+      continue;
+    }
+    const std::string digest = MP_TRY(staging.CopyFile(origin.path, name, Donor(merge).account()));
+    std::error_code error;
+    made.files[name] = {digest, fs::file_size(origin.path, error)};
+  }
+  made.notes[kRecipeName] = MP_TRY(WriteText(kRecipeName, recipe_text, staging));
+  // Files alone make files alone: there is no model that a card could be of.
+  if (!Donor(merge).is_single_file())
+    made.notes[kCardName] = MP_TRY(WriteText(kCardName, ModelCard(merge, recipe_text), staging));
+  return made;
+}
+
+Result<PlannedCheckpoint> PlanOutput(const Plan& plan, const std::string& folder) {
+  PlannedCheckpoint output{.folder = folder, .shards = {}, .index = {}, .side_files = {}};
+  for (const Unit& unit : plan.units)
+    output.shards.push_back({unit.file_name, unit.layout.prefix, unit.layout.file_size});
+  output.side_files = MP_TRY(SideFileList(plan).Run());
+  if (output.side_files.erase(kIndexName) > 0) output.index = BuildIndex(plan);
+  return output;
 }
 
 Result<OrderedJson> EditedConfig(const ResolvedMerge& merge) {
@@ -213,10 +247,9 @@ std::string ModelCard(const ResolvedMerge& merge, const std::string& recipe_text
 
 Result<uint64_t> EstimateSideFileBytes(const Plan& plan) {
   uint64_t bytes = 0;
-  for (const SideFile& file : MP_TRY(SideFilesOf(*plan.merge))) {
+  for (const auto& [name, origin] : MP_TRY(SideFilesOf(*plan.merge))) {
     std::error_code error;
-    const uint64_t size =
-        fs::file_size(plan.merge->models[file.model].checkpoint->folder() + "/" + file.name, error);
+    const uint64_t size = origin.text ? origin.text->size() : fs::file_size(origin.path, error);
     if (!error) bytes += size;
   }
   return bytes;

@@ -203,14 +203,9 @@ Result<void> Staging::WriteText(const std::string& name, std::string_view text) 
   return WriteSmallFile(folder_ + "/" + name, text, ledger_);
 }
 
-Result<std::string> Staging::ReadSideFile(const std::string& from, size_t account) {
-  std::string text = MP_TRY(ReadSmallFile(from, kMaxSideFileBytes));
-  ledger_.Charge(account, Purpose::kSideFile, text.size());
-  return text;
-}
-
 Result<std::string> Staging::CopyFile(const std::string& from, const std::string& name, size_t account) {
-  const std::string text = MP_TRY(ReadSideFile(from, account));
+  const std::string text = MP_TRY(ReadSmallFile(from, kMaxSideFileBytes));
+  ledger_.Charge(account, Purpose::kSideFile, text.size());
   MP_TRY(WriteText(name, text));
   return Hex(DigestOf(std::as_bytes(std::span(text))));
 }

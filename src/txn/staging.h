@@ -38,8 +38,6 @@ class Staging {
   Result<std::unique_ptr<TextSink>> CreateText(const std::string& name);
   /// Writes a small file, making folders on the way.
   Result<void> WriteText(const std::string& name, std::string_view text);
-  /// Reads a side file of an input, charged to its account.
-  Result<std::string> ReadSideFile(const std::string& from, size_t account);
   /// Copies a side file (mode 0666 less the umask), charges its bytes to `account`, and returns its digest.
   Result<std::string> CopyFile(const std::string& from, const std::string& name, size_t account);
 
