@@ -10,6 +10,7 @@
 #include "recipe/resolve_state.h"
 #include "recipe/scope_builder.h"
 #include "recipe/tensor_resolver.h"
+#include "recipe/vocabulary_resolver.h"
 
 namespace mergepipe {
 namespace {
@@ -37,6 +38,8 @@ class Resolver {
     if (HasFaults()) return Verdict(check);
     BuildScopes(state_);
     ChooseChatTemplate(state_);
+    if (HasFaults()) return Verdict(check);
+    ResolveVocabulary(state_);
     if (HasFaults()) return Verdict(check);
     ResolveTensors(state_);
     check.CheckReach(state_.scopes, !state_.files_alone);
@@ -124,6 +127,9 @@ class Resolver {
         state_.merge.warnings.push_back(note);
     }
     NoteUntiedHead();
+    if (state_.vocabulary)
+      state_.merge.tokenizer = {state_.vocabulary->model, std::move(state_.vocabulary->edit),
+                                state_.vocabulary->rows};
     for (const std::string& warning : state_.shelf.warnings())
       state_.merge.warnings.push_back(warning);
     state_.merge.models = std::move(state_.shelf.models());

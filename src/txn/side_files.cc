@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "format/chat_template.h"
+#include "tokenizer/vocabulary.h"
 
 namespace mergepipe {
 namespace fs = std::filesystem;
@@ -78,6 +79,30 @@ Json BuildIndex(const Plan& plan) {
   return index;
 }
 
+// The number of tokens, wherever a config has it.
+bool SetVocabSize(OrderedJson& config, uint64_t rows) {
+  if (!config.contains("vocab_size") || config["vocab_size"] == rows) return false;
+  config["vocab_size"] = rows;
+  return true;
+}
+
+const Checkpoint& TokenizerModel(const ResolvedMerge& merge) {
+  return *merge.models[merge.tokenizer ? merge.tokenizer->model : merge.donor].checkpoint;
+}
+
+// The donor's, but those of a tokenizer from the model whose tokenizer is taken.
+Result<std::map<std::string, SideFileOrigin>> SideFilesOf(const ResolvedMerge& merge) {
+  std::map<std::string, SideFileOrigin> files;
+  for (const Checkpoint* owner : {&Donor(merge), &TokenizerModel(merge)}) {
+    for (const std::string& name : MP_TRY(owner->SideFiles())) {
+      const bool belongs = owner == (IsTokenizerFile(name) ? &TokenizerModel(merge) : &Donor(merge));
+      const auto origin = belongs ? owner->OriginOf(name) : std::nullopt;
+      if (origin) files[name] = *origin;
+    }
+  }
+  return files;
+}
+
 bool HasIndex(const Plan& plan) {
   return plan.units.size() > 1 || (Donor(*plan.merge).has_index() && plan.merge->keeps_layout);
 }
@@ -91,23 +116,38 @@ class SideFileList {
     if (HasIndex(plan_)) Write(kIndexName, BuildIndex(plan_).dump(2) + "\n");
     const OrderedJson config = MP_TRY(EditedConfig(merge_));
     if (!config.is_null()) Write(kConfigName, config.dump(2) + "\n");
+    if (merge_.tokenizer && merge_.tokenizer->edit.changed()) MP_TRY(EditTokenizer());
     if (merge_.chat_template) MP_TRY(WriteChatTemplate(*merge_.chat_template));
-    for (const std::string& name : MP_TRY(Donor(merge_).SideFiles())) {
+    for (const auto& [name, origin] : MP_TRY(SideFilesOf(merge_))) {
       const bool ours = name == kRecipeName || name == kCardName || name == kManifestName ||
                         files_.count(name) > 0 || (merge_.chat_template && HoldsChatTemplates(name));
-      if (ours) continue;
-      if (const auto origin = Donor(merge_).OriginOf(name)) files_[name] = *origin;
+      if (!ours) files_[name] = origin;
     }
     return std::move(files_);
   }
 
  private:
+  // What the new vocabulary makes of the tokenizer's files.
+  Result<void> EditTokenizer() {
+    const Checkpoint& owner = TokenizerModel(merge_);
+    for (const std::string& name : MP_TRY(owner.SideFiles())) {
+      if (!IsEditedFile(name)) continue;
+      const auto text = MP_TRY(owner.ReadSideFile(name, kMaxTokenizerBytes));
+      const std::string where = owner.name() + "/" + name;
+      if (text) Write(name, MP_TRY(EditTokenizerFile(merge_.tokenizer->edit, name, *text, where)));
+    }
+    return {};
+  }
+
   // Where newer loaders look for it, and where older ones do.
   Result<void> WriteChatTemplate(const std::string& chat_template) {
     Write(kTemplateName, chat_template);
-    const auto text = MP_TRY(Donor(merge_).ReadSideFile(kTokenizerConfigName));
+    const Checkpoint& owner = TokenizerModel(merge_);
+    const auto edited = files_.find(kTokenizerConfigName);
+    const auto text =
+        edited != files_.end() ? edited->second.text : MP_TRY(owner.ReadSideFile(kTokenizerConfigName));
     if (!text) return {};
-    OrderedJson config = MP_TRY(ParseOrderedJson(*text, Donor(merge_).name() + "/" + kTokenizerConfigName));
+    OrderedJson config = MP_TRY(ParseOrderedJson(*text, owner.name() + "/" + kTokenizerConfigName));
     Write(kTokenizerConfigName, WithChatTemplate(std::move(config), chat_template).dump(2) + "\n");
     return {};
   }
@@ -174,6 +214,9 @@ Result<OrderedJson> EditedConfig(const ResolvedMerge& merge) {
     }
     changed = true;
   }
+  for (OrderedJson* level : levels) {
+    if (merge.tokenizer) changed = SetVocabSize(*level, merge.tokenizer->rows) || changed;
+  }
   if (!merge.layer_sources.empty()) {
     for (OrderedJson* level : levels)
       changed = SetLayers(*level, merge) || changed;
@@ -204,12 +247,9 @@ std::string ModelCard(const ResolvedMerge& merge, const std::string& recipe_text
 
 Result<uint64_t> EstimateSideFileBytes(const Plan& plan) {
   uint64_t bytes = 0;
-  for (const std::string& name : MP_TRY(Donor(*plan.merge).SideFiles())) {
-    const auto origin = Donor(*plan.merge).OriginOf(name);
+  for (const auto& [name, origin] : MP_TRY(SideFilesOf(*plan.merge))) {
     std::error_code error;
-    const uint64_t size = !origin        ? 0
-                          : origin->text ? origin->text->size()
-                                         : fs::file_size(origin->path, error);
+    const uint64_t size = origin.text ? origin.text->size() : fs::file_size(origin.path, error);
     if (!error) bytes += size;
   }
   return bytes;
