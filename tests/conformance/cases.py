@@ -265,7 +265,7 @@ EXAMPLES = {
 
 def for_every_family(layers):
     """A recipe of each kind of work: element by element, by whole tensors, by rows, by chance, by slices."""
-    return {
+    recipes = {
         "linear": models("linear", "base", ["base", "a", "b"], each(0.2, 0.5, 0.3)),
         "ties": task_vectors("ties", density=0.4),
         "slerp": models("slerp", "base", ["a"], parameters={"t": 0.35}),
@@ -273,12 +273,22 @@ def for_every_family(layers):
         "della_linear": task_vectors("della_linear", density=0.5),
         "sce": models("sce", "base", ABC, parameters={"select_topk": 0.4}),
         "nuslerp": models("nuslerp", "base", AB, each(0.5, 0.25)),
-        "passthrough in slices": sliced("passthrough", [[source("a", 0, 1)], [source("b", 1, layers)]], "base"),
     }
+    if layers:
+        recipes["passthrough in slices"] = sliced("passthrough", [[source("a", 0, 1)], [source("b", 1, layers)]], "base")
+    else:
+        recipes["modules"] = in_modules("task_arithmetic", {"shared": 0.2, "encoder": [0.1, 0.9], "decoder": [{"filter": "EncDecAttention", "value": 1}, {"value": 0.5}]})
+    return recipes
 
 
-# By family, its layers.
-FAMILIES = {"llama_tied": 4, "qwen2": 4, "qwen3": 4, "gemma2": 4, "neox": 4, "mixtral": 2, "bert": 3}
+def in_modules(method, weights):
+    """The weight of a by module; b has 0.3 in all of them."""
+    listed = lambda w: {"models": [{"model": "a", "parameters": {"weight": w}}, {"model": "b"}], "parameters": {"weight": 0.3}}
+    return {"merge_method": method, "base_model": "base", "modules": {name: listed(w) for name, w in weights.items()}}
+
+
+# By family, its layers; None: several stacks, of which slices can not be taken.
+FAMILIES = {"llama_tied": 4, "qwen2": 4, "qwen3": 4, "gemma2": 4, "neox": 4, "mixtral": 2, "qwen3_moe": 2, "t5": None, "bert": 3}
 
 
 # What differs by design in some tensors, and is equal in all others.
