@@ -90,6 +90,8 @@ std::string DigestPlan(const Plan& plan) {
                   {"seed", merge.seed},
                   {"block_bytes", plan.options.block_bytes},
                   {"budget_bytes", plan.budget.bytes ? Json(*plan.budget.bytes) : Json()}};
+  if (const std::string& name = merge.models[merge.donor].architecture; !name.empty())
+    heading["architecture"] = name;
   if (merge.chat_template) heading["chat_template"] = Sha256Hex(*merge.chat_template);
   Sha256 sha;
   sha.Update(heading.dump() + "\n");

@@ -129,7 +129,7 @@ def test_tensors_that_only_some_files_have(name, missing, mp, files, raw, monkey
 @pytest.mark.parametrize("name", [n for n in PARTIAL if n != "passthrough"])
 def test_they_are_an_error_by_default_all_named(name, mp, files):
     run = mp.refuse(PARTIAL[name], "only_in_base" if "listed base" in name and "slerp" in name else "out.bias", cwd=files)
-    assert "--tensor-union" in run.err and "--tensor-intersection" in run.err
+    assert "-u merges" in run.err and "-i leaves" in run.err
 
 
 @pytest.mark.parametrize("name", TOO_FEW)
