@@ -139,7 +139,7 @@ class Engine {
   // A tensor without elements has no item that could finish it.
   void FinishEmpty(size_t segment) {
     const size_t tensor = schedule_[segment].tensor;
-    const TensorTask task(plan_, tensor, *options_.kernels);
+    TensorTask task(plan_, tensor, *options_.kernels);
     phases_done_[tensor] = 1;
     result_.records[tensor] = task.Record();
   }
@@ -161,7 +161,7 @@ class Engine {
   }
 
   // The last tensor of a shard makes the shard durable, while other workers go on.
-  Result<void> FinishTensor(size_t tensor, const TensorTask& task) {
+  Result<void> FinishTensor(size_t tensor, TensorTask& task) {
     result_.records[tensor] = task.Record();
     const size_t unit = places_[tensor].unit;
     std::unique_lock lock(report_mutex_);
@@ -181,7 +181,7 @@ class Engine {
     if (!error_) error_ = std::move(error);
     stopped_ = true;
     for (const auto& task : tasks_) {
-      if (task != nullptr) task->chain().WakeAll();
+      if (task != nullptr) task->WakeAll();
     }
     ready_.notify_all();
   }
@@ -206,8 +206,8 @@ class Engine {
     if (!task.tensor().merged) return Copy(segment.tensor, step.item, task, item, memory);
     if (segment.phase == 0) MP_TRY(CheckFinite(segment.tensor, task, item, memory));
     if (segment.phase == task.plan().rounds) return Apply(segment.tensor, step.item, task, item, memory);
-    const ComputeTurn turn(compute_);
-    task.compute()->AddStatistics(item, *task.collector(), memory.statistics, memory.tiles);
+    task.AddStatistics(step.item, item, compute_, memory.statistics, memory.tiles,
+                       [this] { return stopped_.load(); });
     return {};
   }
 

@@ -92,7 +92,7 @@ const Family& SharedFamily() {
 // A recipe for every method of the table, trimming where the method can.
 std::string RecipeFor(const Method& method) {
   size_t experts = 3;
-  if (method.max_inputs == 2) experts = 1;
+  if (method.max_inputs == 2) experts = method.base_is_optional() ? 2 : 1;
   if (method.max_inputs == 1) experts = 0;
   std::string parameters;
   bool weighted = false;

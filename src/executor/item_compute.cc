@@ -10,7 +10,8 @@ namespace mergepipe {
 template <typename T>
 class ItemCompute::Typed {
  public:
-  Typed(const ItemCompute& owner, TileMemory& memory) : o_(owner), loops_(owner.kernels_.template Of<T>()) {
+  Typed(const ItemCompute& owner, TileMemory& memory)
+      : o_(owner), loops_(owner.kernels_.template Of<T>()), ranked_(memory.ranked) {
     const size_t tiles = o_.tensor_.inputs.size() + 5;
     memory.storage.resize(std::max(memory.storage.size(), tiles * kTileElements));
     T* next = reinterpret_cast<T*>(memory.storage.data());
@@ -26,35 +27,50 @@ class ItemCompute::Typed {
 
   void AddStatistics(const ItemData& item, StatisticsCollector& collector,
                      StatisticsCollector::Scratch& scratch) {
+    Rank(item);
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!collector.WantsInput(i)) continue;
       ForTiles(item, [&](uint64_t at, size_t n) {
         if (IsZeroDelta(item, i, at)) return collector.AddZeros(scratch, i, n);
         LoadInput(item, i, at, n);
-        collector.AddInput(scratch, i, inputs_[i], n, item.first + at, loops_);
+        collector.AddInput(scratch, i, inputs_[i], n, item.first + at, loops_, &ranked_);
       });
       collector.MergeInput(scratch, i);
     }
-    if (!collector.WantsTiles()) return;
-    ForTiles(item, [&](uint64_t at, size_t n) {
-      LoadAll(item, at, n);
-      for (T* input : inputs_)
-        ReplaceNonFinite(input, n);
-      collector.AddTile(scratch, inputs_, n, loops_);
+    if (collector.WantsTiles()) {
+      ForFiniteTiles(item, [&](uint64_t, size_t n) { collector.AddTile(scratch, inputs_, n, loops_); });
+      collector.MergeTiles(scratch);
+    }
+    JointStatistics* joint = collector.Joint();
+    if (joint == nullptr) return;
+    ForFiniteTiles(item, [&](uint64_t at, size_t n) {
+      joint->Add(
+          scratch.joint,
+          StatisticsTile<T>{
+              .n = n, .first = item.first + at, .inputs = inputs_, .scratch = scratch_[0], .loops = &loops_});
     });
-    collector.MergeTiles(scratch);
+    collector.MergeJoint(scratch);
   }
 
   std::vector<uint64_t> CountEquals(const ItemData& item, const TensorStatistics& statistics) {
-    std::vector<uint64_t> equals(inputs_.size(), 0);
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      if (!CutsAmongEquals(statistics.thresholds[i])) continue;
+    const std::vector<Threshold> cuts = statistics.Cuts();
+    std::vector<uint64_t> equals(cuts.size(), 0);
+    const size_t by_input = cuts.size() - (statistics.joint.threshold ? 1 : 0);
+    for (size_t c = 0; c < by_input; ++c) {
+      if (!CutsAmongEquals(cuts[c])) continue;
+      const size_t i = c % inputs_.size();
       ForTiles(item, [&](uint64_t at, size_t n) {
         if (IsZeroDelta(item, i, at)) return;
         LoadInput(item, i, at, n);
-        equals[i] += loops_.count_equal(inputs_[i], n, statistics.thresholds[i].key);
+        equals[c] += loops_.count_equal(inputs_[i], n, cuts[c].key);
       });
     }
+    if (!statistics.joint.threshold || !CutsAmongEquals(cuts.back())) return equals;
+    ForTiles(item, [&](uint64_t at, size_t n) {
+      LoadAll(item, at, n);
+      Score(scratch_[0], n);
+      equals.back() += loops_.count_equal(scratch_[0], n, cuts.back().key);
+    });
     return equals;
   }
 
@@ -62,6 +78,7 @@ class ItemCompute::Typed {
                                  const TensorStatistics& statistics, std::vector<uint64_t>& equals_left,
                                  std::byte* out) {
     std::optional<NonFinite> bad;
+    Rank(item);
     ForTiles(item, [&](uint64_t at, size_t n) {
       std::byte* stored = out + at * DTypeBytes(o_.tensor_.dtype);
       if (KeepsBase(item, at)) {
@@ -71,7 +88,10 @@ class ItemCompute::Typed {
       LoadAll(item, at, n);
       for (size_t i = 0; i < inputs_.size(); ++i)
         Sparsify(i, constants, statistics, equals_left, item.first + at, n);
+      if (statistics.joint.threshold)
+        Select(*statistics.joint.threshold, &equals_left.back(), item.first + at, n);
       Tile<T> tile{.n = n,
+                   .first = item.first + at,
                    .base = base_,
                    .inputs = inputs_,
                    .out = out_,
@@ -104,8 +124,45 @@ class ItemCompute::Typed {
  private:
   template <typename Body>
   void ForTiles(const ItemData& item, Body body) const {
-    for (uint64_t at = 0; at < item.count; at += o_.tile_elements_)
-      body(at, static_cast<size_t>(std::min(o_.tile_elements_, item.count - at)));
+    for (uint64_t at = 0; at < item.count;) {
+      const size_t n = TileFrom(item, at);
+      body(at, n);
+      at += n;
+    }
+  }
+
+  // Tiles end at the same elements however a tensor is cut into items: at multiples of the tile, and of
+  // groups that are ranked.
+  size_t TileFrom(const ItemData& item, uint64_t at) const {
+    const uint64_t first = item.first + at;
+    uint64_t n = std::min(o_.tile_elements_ - first % o_.tile_elements_, item.count - at);
+    if (o_.ranks_) n = std::min(n, o_.groups_.elements() - first % o_.groups_.elements());
+    return static_cast<size_t>(n);
+  }
+
+  // Decides which elements of the item stay, for the inputs whose elements are ranked.
+  void Rank(const ItemData& item) {
+    if (!o_.ranks_) return;
+    ranked_.Begin(o_.groups_, item.first, item.count, inputs_.size());
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const KeepRule& rule = o_.tensor_.request.keep[i];
+      if (rule.kind != KeepRule::Kind::kRanked) continue;
+      ForTiles(item, [&](uint64_t at, size_t n) {
+        LoadInput(item, i, at, n);
+        ranked_.Take(rule, i, inputs_[i], n);
+      });
+    }
+  }
+
+  // With every input loaded; what is not finite counts as 0.
+  template <typename Body>
+  void ForFiniteTiles(const ItemData& item, Body body) {
+    ForTiles(item, [&](uint64_t at, size_t n) {
+      LoadAll(item, at, n);
+      for (T* input : inputs_)
+        ReplaceNonFinite(input, n);
+      body(at, n);
+    });
   }
 
   // Null where the block is left out. Tiles never cross blocks.
@@ -115,7 +172,7 @@ class ItemCompute::Typed {
   }
 
   bool IsZeroDelta(const ItemData& item, size_t input, uint64_t at) const {
-    return o_.merge_.method->domain == Domain::kDeltas &&
+    return o_.tensor_.facts.domain == Domain::kDeltas &&
            Stored(item, o_.tensor_.inputs[input], at) == nullptr;
   }
 
@@ -139,7 +196,7 @@ class ItemCompute::Typed {
   // Values, or deltas straight from the stored values of input and base.
   void LoadInput(const ItemData& item, size_t input, uint64_t at, size_t n) {
     const size_t source = o_.tensor_.inputs[input];
-    if (o_.merge_.method->domain == Domain::kValues) return Load(item, source, at, n, inputs_[input]);
+    if (o_.tensor_.facts.domain == Domain::kValues) return Load(item, source, at, n, inputs_[input]);
     const std::byte* stored = Stored(item, source, at);
     if (stored == nullptr) {
       std::fill_n(inputs_[input], n, T{0});
@@ -159,8 +216,28 @@ class ItemCompute::Typed {
     if (o_.tensor_.request.keep.empty()) return;
     KeepElements(o_.tensor_.request.keep[input], statistics.thresholds[input], &equals_left[input],
                  inputs_[input], n, first, loops_);
+    if (o_.tensor_.request.keep[input].kind == KeepRule::Kind::kRanked)
+      ranked_.Apply(input, inputs_[input], n, first);
+    if (o_.tensor_.request.keep[input].outliers > 0)
+      DropOutliers(statistics.outliers[input], &equals_left[inputs_.size() + input], inputs_[input], n, first,
+                   loops_);
     if (!constants.rescale.empty() && constants.rescale[input] != 1)
       loops_.scale(inputs_[input], static_cast<T>(constants.rescale[input]), n);
+  }
+
+  void Score(float* out, size_t n) const { o_.merge_.method->score32(inputs_, out, n); }
+  void Score(double* out, size_t n) const { o_.merge_.method->score64(inputs_, out, n); }
+
+  // Elements whose score is not among the largest go in every input.
+  void Select(const Threshold& threshold, uint64_t* equals_left, uint64_t first, size_t n) {
+    T* score = scratch_[0];
+    Score(score, n);
+    const KeepRule rule{.kind = KeepRule::Kind::kLargest};
+    KeepElements(rule, threshold, equals_left, score, n, first, loops_);
+    for (T* input : inputs_) {
+      for (size_t k = 0; k < n; ++k)
+        input[k] = score[k] != 0 ? input[k] : T{0};
+    }
   }
 
   void Run(const Constants& constants, Tile<float>& tile) const {
@@ -207,6 +284,7 @@ class ItemCompute::Typed {
 
   const ItemCompute& o_;
   const kernels::Loops<T>& loops_;
+  RankedKeep& ranked_;
   T *base_, *out_, *spare_;
   T* scratch_[2];
   std::vector<T*> inputs_;
@@ -220,6 +298,8 @@ ItemCompute::ItemCompute(const ResolvedMerge& merge, const ResolvedTensor& tenso
     wide_ = wide_ || dtypes_.back() == DType::kF64;
   }
   tile_elements_ = std::min(kTileElements, kLeafBytes / DTypeBytes(dtypes_[0]));
+  ranks_ = RanksElements(tensor);
+  groups_ = RankGroups::Of(tensor.facts);
 }
 
 void ItemCompute::AddStatistics(const ItemData& item, StatisticsCollector& collector,

@@ -31,6 +31,7 @@ struct NonFinite {
 struct TileMemory {
   std::vector<double> storage;  // doubles, used as floats where the work type is float
   std::vector<DType> dtypes;    // of the current tensor's sources
+  RankedKeep ranked;            // of the current item
 };
 
 /// Computes items of one output tensor: widen, subtract, keep, apply, narrow. Pure arithmetic over buffers;
@@ -43,7 +44,7 @@ class ItemCompute {
   void AddStatistics(const ItemData& item, StatisticsCollector& collector,
                      StatisticsCollector::Scratch& scratch, TileMemory& memory) const;
 
-  /// For each input that is trimmed with a cut among equals: how many elements of the item have just the
+  /// For each of statistics.Cuts() that lies among equals: how many elements of the item have just the
   /// threshold's magnitude.
   std::vector<uint64_t> CountEquals(const ItemData& item, const TensorStatistics& statistics,
                                     TileMemory& memory) const;
@@ -71,6 +72,8 @@ class ItemCompute {
   const kernels::Kernels& kernels_;
   std::vector<DType> dtypes_;
   uint64_t tile_elements_;
+  RankGroups groups_;  // of tensors whose elements are ranked; items end where groups do
+  bool ranks_ = false;
   bool wide_;  // float64 work type
 };
 

@@ -75,7 +75,7 @@ class Divider {
         2 * Largest(item_bytes, [&](size_t t, uint64_t n) { return OutputBytes(t, n); });
     const uint64_t tiles = (sources_ + 5) * kTileElements * sizeof(double);
     const uint64_t scratch =
-        state_bytes_ > 0 ? kernels::kHighBuckets * (sizeof(uint32_t) + sizeof(uint64_t)) : 0;
+        Largest(item_bytes, [&](size_t t, uint64_t n) { return StatisticsScratch(plan_, t, n); });
     return buffers + tiles + scratch + (variants_ + 2) * sizeof(ExactSum);
   }
 
@@ -132,7 +132,7 @@ class Divider {
 
 uint64_t SweepItemElements(const Plan& plan, size_t tensor, uint64_t item_bytes) {
   const TensorPlan& planned = plan.tensors[tensor];
-  return std::min(item_bytes / planned.element_bytes, std::max<uint64_t>(1, planned.elements));
+  return ItemElements(plan.merge->tensors[tensor], planned.elements, planned.element_bytes, item_bytes);
 }
 
 uint64_t SweepSourceBytes(const Plan& plan, size_t tensor, size_t source) {

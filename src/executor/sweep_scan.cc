@@ -87,7 +87,7 @@ class SweepScan {
       if (done_) return;
       scan_.stopped_ = true;
       for (const Lane& lane : now_.lanes) {
-        if (lane.merge != nullptr) lane.merge->chain().WakeAll();
+        if (lane.merge != nullptr) lane.merge->WakeAll();
       }
     }
     FailureGuard(const FailureGuard&) = delete;
@@ -167,8 +167,8 @@ class SweepScan {
       for (Lane& lane : batch)
         lane.merge = std::make_unique<TensorMerge>(plan_, now.tensor, kernels_);
       for (size_t round = 0; round < rounds; ++round) {
-        const auto add = [&](uint64_t, ItemData& item, Worker& worker) {
-          AddStatistics(batch, item, worker);
+        const auto add = [&](uint64_t number, ItemData& item, Worker& worker) {
+          AddStatistics(batch, number, item, worker);
           return Result<void>();
         };
         MP_TRY(Pass(now, add));
@@ -179,11 +179,11 @@ class SweepScan {
     return {};
   }
 
-  void AddStatistics(std::span<Lane> batch, ItemData& item, Worker& worker) {
+  void AddStatistics(std::span<Lane> batch, uint64_t number, ItemData& item, Worker& worker) {
     for (Lane& lane : batch) {
-      const ComputeTurn turn(places_);
       item.mask = lane.mask;
-      lane.merge->compute()->AddStatistics(item, *lane.merge->collector(), worker.statistics, worker.tiles);
+      lane.merge->AddStatistics(number, item, places_, worker.statistics, worker.tiles,
+                                [this] { return stopped_.load(); });
     }
   }
 

@@ -1,9 +1,11 @@
 #include "executor/tensor_merge.h"
 
+#include <algorithm>
+
 namespace mergepipe {
 
 TensorMerge::TensorMerge(const Plan& plan, size_t tensor, const kernels::Kernels& kernels)
-    : merge_(*plan.merge), tensor_(plan.merge->tensors[tensor]), chain_(tensor_.inputs.size()) {
+    : merge_(*plan.merge), tensor_(plan.merge->tensors[tensor]) {
   if (IsMergeable(tensor_.dtype)) compute_ = std::make_unique<ItemCompute>(merge_, tensor_, kernels);
   statistics_.thresholds.resize(tensor_.inputs.size());
   if (plan.constants[tensor]) statistics_ = *plan.constants[tensor];
@@ -16,6 +18,7 @@ TensorMerge::TensorMerge(const Plan& plan, size_t tensor, const kernels::Kernels
 
 void TensorMerge::FinishRound() {
   collector_->FinishRound();
+  turns_.Restart();
   if (collector_->round() < collector_->rounds()) return;
   statistics_ = collector_->Statistics();
   collector_.reset();
@@ -24,8 +27,8 @@ void TensorMerge::FinishRound() {
 
 void TensorMerge::Prepare() {
   constants_ = merge_.method->prepare(tensor_.facts, merge_.params[tensor_.params], statistics_);
-  for (const Threshold& threshold : statistics_.thresholds)
-    cuts_ = cuts_ || ItemCompute::CutsAmongEquals(threshold);
+  cuts_ = statistics_.Cuts();
+  cuts_among_equals_ = std::any_of(cuts_.begin(), cuts_.end(), ItemCompute::CutsAmongEquals);
 }
 
 }  // namespace mergepipe

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "executor/tensor_merge.h"
-#include "txn/digest_tree.h"
+#include "txn/leaf_pieces.h"
 #include "txn/record.h"
 
 namespace mergepipe {
@@ -26,11 +26,12 @@ class TensorTask : public TensorMerge {
   uint64_t compute_bytes() const { return DTypeBytes(tensor().dtype); }
   uint64_t OutputBytes() const { return tensor().merged ? DTypeBytes(tensor().dtype) : 1; }
 
-  /// Hashes what was read of a source; sources that share blocks must come after those that hold them.
+  /// Hashes what was read of a source.
   void HashSource(size_t source, const ItemData& item);
   void HashOutput(uint64_t item, std::span<const std::byte> stored);
 
-  TensorRecord Record() const;
+  /// Once all items are done.
+  TensorRecord Record();
 
   /// Where the items of a resident tensor lie, by item and source.
   std::vector<std::vector<const std::byte*>> resident;
@@ -42,8 +43,13 @@ class TensorTask : public TensorMerge {
   const TensorMask& mask_;
   const uint64_t block_leaves_;
   std::vector<uint64_t> source_bytes_;
+  // Sources that share blocks with others take their digests in the end.
+  void ShareDigests(size_t source);
+
   DigestTree output_;
   std::vector<DigestTree> sources_;
+  LeafPieces output_pieces_;
+  std::vector<std::unique_ptr<LeafPieces>> source_pieces_;
 };
 
 }  // namespace mergepipe

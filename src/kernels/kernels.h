@@ -43,6 +43,8 @@ struct Loops {
 
   /// delta[i] = 0 unless its magnitude's key (bits of the float32 |delta|) is at least min_key.
   void (*keep_at_least)(T* delta, uint32_t min_key, size_t n);
+  /// delta[i] = 0 unless its magnitude's key is below end_key.
+  void (*keep_below)(T* delta, uint32_t end_key, size_t n);
   /// delta[i] = 0 unless the uniform number of (stream, first_index + i) in [0, 1) is below p.
   void (*keep_random)(T* delta, uint64_t stream, uint64_t first_index, float p, size_t n);
 

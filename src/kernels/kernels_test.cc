@@ -144,6 +144,8 @@ TEST_P(EveryTarget, EqualsTheScalarTargetBitForBit) {
     both("divide_by", [&](const auto& k, auto& out) { k.divide_by(out.data(), y.data(), n); });
     both("keep_at_least",
          [&](const auto& k, auto& out) { k.keep_at_least(out.data(), std::bit_cast<uint32_t>(1.0f), n); });
+    both("keep_below",
+         [&](const auto& k, auto& out) { k.keep_below(out.data(), std::bit_cast<uint32_t>(1.0f), n); });
     both("keep_random", [&](const auto& k, auto& out) { k.keep_random(out.data(), 99, 1234567, 0.4f, n); });
     both("add_agreeing", [&](const auto& k, auto& out) {
       std::vector<float> weight(n, 0.0f);

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "kernels/kernels.h"
+#include "kernels/uniform.h"
 
 namespace mergepipe::kernels {
 namespace {
@@ -267,20 +268,16 @@ void KeepAtLeast(T* __restrict delta, uint32_t min_key, size_t n) {
     delta[i] = KeyOf(delta[i]) >= min_key ? delta[i] : T{0};
 }
 
-// The finaliser of SplitMix64 over stream + index * golden ratio: counter-based, one multiply chain per
-// element.
-inline uint64_t Mix(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
+template <typename T>
+void KeepBelow(T* __restrict delta, uint32_t end_key, size_t n) {
+  for (size_t i = 0; i < n; ++i)
+    delta[i] = KeyOf(delta[i]) < end_key ? delta[i] : T{0};
 }
 
 template <typename T>
 void KeepRandom(T* __restrict delta, uint64_t stream, uint64_t first_index, float p, size_t n) {
   for (size_t i = 0; i < n; ++i) {
-    const uint64_t z = Mix(stream + (first_index + i + 1) * 0x9e3779b97f4a7c15u);
-    const float uniform = static_cast<float>(static_cast<uint32_t>(z >> 40)) * 0x1p-24f;
-    delta[i] = uniform < p ? delta[i] : T{0};
+    delta[i] = UniformAt(stream, first_index + i) < p ? delta[i] : T{0};
   }
 }
 
@@ -550,6 +547,7 @@ constexpr Loops<T> MakeLoops() {
           .divide_by = DivideBy<T>,
           .add_agreeing = AddAgreeing<T>,
           .keep_at_least = KeepAtLeast<T>,
+          .keep_below = KeepBelow<T>,
           .keep_random = KeepRandom<T>,
           .all_finite = AllFinite<T>,
           .all_stored_finite = AllStoredFinite,

@@ -27,6 +27,8 @@ class MagnitudeSelection {
 
   static size_t Rounds(uint64_t elements) { return IsSmall(elements) ? 1 : 2; }
   static uint64_t MemoryBytes(uint64_t elements, bool l1);
+  /// Of one worker's scratch, at most.
+  static constexpr uint64_t kScratchBytes = kernels::kHighBuckets * (sizeof(uint32_t) + sizeof(uint64_t));
 
   /// Counts a run of the delta into the scratch.
   template <typename T>
@@ -37,6 +39,8 @@ class MagnitudeSelection {
   void TakeHigh(const std::vector<uint64_t>& counts, const std::vector<uint64_t>& low_sums);
   /// Takes what Count gathered and clears the scratch. Not safe for concurrent use.
   void Merge(Scratch& scratch);
+  /// Changes how many are kept; before the first round ends.
+  void Keep(uint64_t count) { count_ = count; }
   /// Ends a round.
   void FinishRound();
 

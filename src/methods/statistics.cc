@@ -7,8 +7,19 @@
 namespace mergepipe {
 namespace {
 
-bool TrimsSomething(const KeepRule& rule, uint64_t elements) {
-  return rule.kind == KeepRule::Kind::kLargest && rule.count < elements;
+bool CutsBelow(const KeepRule& rule, uint64_t elements) {
+  return rule.kind == KeepRule::Kind::kLargest && rule.from_top() < elements;
+}
+
+bool CutsAbove(const KeepRule& rule) {
+  return rule.kind == KeepRule::Kind::kLargest && rule.outliers > 0;
+}
+
+uint64_t CutsOf(const StatisticsRequest& request, uint64_t elements) {
+  uint64_t cuts = 0;
+  for (const KeepRule& rule : request.keep)
+    cuts += (CutsBelow(rule, elements) ? 1 : 0) + (CutsAbove(rule) ? 1 : 0);
+  return cuts;
 }
 
 size_t PairIndex(size_t i, size_t j, size_t inputs) {
@@ -30,35 +41,41 @@ StatisticsCollector::StatisticsCollector(StatisticsRequest request, size_t input
     : request_(std::move(request)),
       inputs_(inputs),
       rounds_(Rounds(request_, elements)),
-      selections_(inputs) {
+      selections_(inputs),
+      outliers_(inputs) {
   for (size_t i = 0; i < request_.keep.size(); ++i) {
     KeepRule& rule = request_.keep[i];
-    if (TrimsSomething(rule, elements)) {
-      selections_[i] = std::make_unique<MagnitudeSelection>(elements, rule.count, request_.l1);
-    } else if (rule.kind == KeepRule::Kind::kLargest) {
-      rule = KeepRule{};
-    }
+    if (CutsBelow(rule, elements))
+      selections_[i] = std::make_unique<MagnitudeSelection>(elements, rule.from_top(), request_.l1);
+    if (CutsAbove(rule))
+      outliers_[i] = std::make_unique<MagnitudeSelection>(elements, rule.outliers, request_.l1);
+    if (rule.kind == KeepRule::Kind::kLargest && !Trims(i)) rule = KeepRule{};
   }
   whole_.resize(request_.l1 ? inputs_ : 0);
   kept_.resize(request_.l1 ? inputs_ : 0);
   gram_.resize(request_.gram ? inputs_ * inputs_ : 0);
+  if (request_.joint != nullptr) joint_ = request_.joint->Make();
 }
 
 size_t StatisticsCollector::Rounds(const StatisticsRequest& request, uint64_t elements) {
-  const bool trims = std::any_of(request.keep.begin(), request.keep.end(),
-                                 [&](const KeepRule& rule) { return TrimsSomething(rule, elements); });
-  if (trims) return MagnitudeSelection::Rounds(elements);
-  return request.l1 || request.gram ? 1 : 0;
+  const size_t own = request.joint != nullptr ? request.joint->Rounds() : 0;
+  if (CutsOf(request, elements) > 0) return std::max(own, MagnitudeSelection::Rounds(elements));
+  return std::max<size_t>(own, request.l1 || request.gram ? 1 : 0);
 }
 
 uint64_t StatisticsCollector::MemoryBytes(const StatisticsRequest& request, size_t inputs,
                                           uint64_t elements) {
-  uint64_t bytes = 0;
-  for (const KeepRule& rule : request.keep) {
-    if (TrimsSomething(rule, elements)) bytes += MagnitudeSelection::MemoryBytes(elements, request.l1);
-  }
+  const uint64_t cuts = CutsOf(request, elements);
   const uint64_t sums = (request.gram ? inputs * inputs : 0) + (request.l1 ? 2 * inputs : 0);
-  return bytes + sums * sizeof(ExactSum);
+  return (cuts > 0 ? cuts * MagnitudeSelection::MemoryBytes(elements, request.l1) : 0) +
+         sums * sizeof(ExactSum) + (request.joint != nullptr ? request.joint->MemoryBytes() : 0);
+}
+
+uint64_t StatisticsCollector::ScratchBytes(const StatisticsRequest& request, uint64_t elements) {
+  const bool outliers = std::any_of(request.keep.begin(), request.keep.end(), CutsAbove);
+  const uint64_t cuts = CutsOf(request, elements) > 0 ? (outliers ? 2 : 1) : 0;
+  return cuts * MagnitudeSelection::kScratchBytes +
+         (request.joint != nullptr ? request.joint->ScratchBytes() : 0);
 }
 
 bool StatisticsCollector::WantsInput(size_t input) const {
@@ -67,17 +84,22 @@ bool StatisticsCollector::WantsInput(size_t input) const {
 
 template <typename T>
 void StatisticsCollector::AddInput(Scratch& scratch, size_t input, T* delta, size_t n, uint64_t first_index,
-                                   const kernels::Loops<T>& loops) const {
-  if (Trims(input)) return selections_[input]->Count(scratch.magnitudes, delta, n, loops);
+                                   const kernels::Loops<T>& loops, const RankedKeep* ranked) const {
+  if (selections_[input] != nullptr) selections_[input]->Count(scratch.magnitudes, delta, n, loops);
+  if (outliers_[input] != nullptr) outliers_[input]->Count(scratch.outliers, delta, n, loops);
+  if (Trims(input)) return;
   scratch.sums.resize(2);
   scratch.sums[0].Add(loops.sum_abs(delta, n));
   uint64_t no_equals = 0;
   KeepElements(request_.keep[input], Threshold{}, &no_equals, delta, n, first_index, loops);
+  if (request_.keep[input].kind == KeepRule::Kind::kRanked) ranked->Apply(input, delta, n, first_index);
   scratch.sums[1].Add(loops.sum_abs(delta, n));
 }
 
 void StatisticsCollector::AddZeros(Scratch& scratch, size_t input, uint64_t n) const {
-  if (Trims(input)) return selections_[input]->CountZeros(scratch.magnitudes, n);
+  if (selections_[input] != nullptr) selections_[input]->CountZeros(scratch.magnitudes, n);
+  if (outliers_[input] != nullptr) outliers_[input]->CountZeros(scratch.outliers, n);
+  if (Trims(input)) return;
   scratch.sums.resize(2);
 }
 
@@ -93,7 +115,9 @@ void StatisticsCollector::AddTile(Scratch& scratch, const std::vector<T*>& input
 
 void StatisticsCollector::MergeInput(Scratch& scratch, size_t input) {
   const std::lock_guard lock(mutex_);
-  if (Trims(input)) return selections_[input]->Merge(scratch.magnitudes);
+  if (selections_[input] != nullptr) selections_[input]->Merge(scratch.magnitudes);
+  if (outliers_[input] != nullptr) outliers_[input]->Merge(scratch.outliers);
+  if (Trims(input)) return;
   whole_[input].Merge(scratch.sums[0]);
   kept_[input].Merge(scratch.sums[1]);
   scratch.sums.clear();
@@ -106,20 +130,44 @@ void StatisticsCollector::MergeTiles(Scratch& scratch) {
   scratch.sums.clear();
 }
 
+void StatisticsCollector::MergeJoint(Scratch& scratch) {
+  const std::lock_guard lock(mutex_);
+  joint_->Merge(scratch.joint);
+}
+
 void StatisticsCollector::FinishRound() {
-  for (const auto& selection : selections_) {
-    if (selection != nullptr) selection->FinishRound();
+  for (size_t i = 0; i < inputs_; ++i) {
+    for (const auto* selection : {&selections_[i], &outliers_[i]}) {
+      if (*selection != nullptr) (*selection)->FinishRound();
+    }
   }
+  if (Joint() != nullptr) Joint()->FinishRound();
   ++round_;
 }
 
-TensorStatistics StatisticsCollector::Statistics() const {
+void StatisticsCollector::NoteL1(size_t input, TensorStatistics& result) const {
+  const auto& below = selections_[input];
+  const auto& above = outliers_[input];
+  const double whole = below != nullptr   ? below->l1_whole()
+                       : above != nullptr ? above->l1_whole()
+                                          : whole_[input].Value();
+  double kept = below != nullptr ? below->l1_kept() : above != nullptr ? whole : kept_[input].Value();
+  if (above != nullptr) kept -= above->l1_kept();
+  result.l1_whole.push_back(whole);
+  result.l1_kept.push_back(kept);
+}
+
+TensorStatistics StatisticsCollector::Statistics() {
   TensorStatistics result;
+  const auto found = [](const auto& selection) {
+    return selection != nullptr ? selection->threshold() : Threshold{};
+  };
+  const bool has_outliers = std::any_of(outliers_.begin(), outliers_.end(),
+                                        [](const auto& selection) { return selection != nullptr; });
   for (size_t i = 0; i < inputs_; ++i) {
-    result.thresholds.push_back(Trims(i) ? selections_[i]->threshold() : Threshold{});
-    if (!request_.l1) continue;
-    result.l1_whole.push_back(Trims(i) ? selections_[i]->l1_whole() : whole_[i].Value());
-    result.l1_kept.push_back(Trims(i) ? selections_[i]->l1_kept() : kept_[i].Value());
+    result.thresholds.push_back(found(selections_[i]));
+    if (has_outliers) result.outliers.push_back(found(outliers_[i]));
+    if (request_.l1) NoteL1(i, result);
   }
   if (request_.gram) {
     result.gram.resize(inputs_ * inputs_);
@@ -130,8 +178,34 @@ TensorStatistics StatisticsCollector::Statistics() const {
       }
     }
   }
+  if (joint_ != nullptr) result.joint = joint_->TakeResult();
   return result;
 }
+
+namespace {
+
+// Splits a run at a cut: calls upper(part, n) where elements that equal the threshold count as above it, and
+// lower(part, n) where they do not.
+template <typename T, typename Upper, typename Lower>
+void SplitAtCut(const Threshold& threshold, uint64_t* equals_left, T* delta, size_t n, uint64_t first_index,
+                const kernels::Loops<T>& loops, Upper upper, Lower lower) {
+  size_t cut = 0;
+  if (threshold.cut_index) {
+    cut = static_cast<size_t>(
+        std::clamp<int64_t>(static_cast<int64_t>(*threshold.cut_index) - static_cast<int64_t>(first_index), 0,
+                            static_cast<int64_t>(n)));
+  } else if (threshold.equal_kept == threshold.equal_total) {
+    cut = n;
+  } else if (*equals_left > 0) {
+    const uint64_t equals = loops.count_equal(delta, n, threshold.key);
+    cut = equals <= *equals_left ? n : PositionOfEqual(delta, n, threshold.key, *equals_left);
+    *equals_left -= std::min(equals, *equals_left);
+  }
+  if (cut > 0) upper(delta, cut);
+  if (cut < n) lower(delta + cut, n - cut);
+}
+
+}  // namespace
 
 template <typename T>
 void KeepElements(const KeepRule& rule, const Threshold& threshold, uint64_t* equals_left, T* delta, size_t n,
@@ -145,29 +219,30 @@ void KeepElements(const KeepRule& rule, const Threshold& threshold, uint64_t* eq
     case KeepRule::Kind::kRandom:
       loops.keep_random(delta, rule.stream, first_index, rule.probability, n);
       return;
+    case KeepRule::Kind::kRanked:  // by rows: see RankedKeep
+      return;
     case KeepRule::Kind::kLargest:
       break;
   }
-  if (threshold.cut_index) {
-    const auto cut = static_cast<size_t>(
-        std::clamp<int64_t>(static_cast<int64_t>(*threshold.cut_index) - static_cast<int64_t>(first_index), 0,
-                            static_cast<int64_t>(n)));
-    loops.keep_at_least(delta, threshold.key, cut);
-    return loops.keep_at_least(delta + cut, threshold.key + 1, n - cut);
-  }
-  if (threshold.equal_kept == threshold.equal_total) return loops.keep_at_least(delta, threshold.key, n);
-  if (*equals_left == 0) return loops.keep_at_least(delta, threshold.key + 1, n);
-  const uint64_t equals = loops.count_equal(delta, n, threshold.key);
-  const size_t cut = equals <= *equals_left ? n : PositionOfEqual(delta, n, threshold.key, *equals_left);
-  loops.keep_at_least(delta, threshold.key, cut);
-  loops.keep_at_least(delta + cut, threshold.key + 1, n - cut);
-  *equals_left -= std::min(equals, *equals_left);
+  SplitAtCut(
+      threshold, equals_left, delta, n, first_index, loops,
+      [&](T* part, size_t count) { loops.keep_at_least(part, threshold.key, count); },
+      [&](T* part, size_t count) { loops.keep_at_least(part, threshold.key + 1, count); });
+}
+
+template <typename T>
+void DropOutliers(const Threshold& threshold, uint64_t* equals_left, T* delta, size_t n, uint64_t first_index,
+                  const kernels::Loops<T>& loops) {
+  SplitAtCut(
+      threshold, equals_left, delta, n, first_index, loops,
+      [&](T* part, size_t count) { loops.keep_below(part, threshold.key, count); },
+      [&](T* part, size_t count) { loops.keep_below(part, threshold.key + 1, count); });
 }
 
 template void StatisticsCollector::AddInput(Scratch&, size_t, float*, size_t, uint64_t,
-                                            const kernels::Loops<float>&) const;
+                                            const kernels::Loops<float>&, const RankedKeep*) const;
 template void StatisticsCollector::AddInput(Scratch&, size_t, double*, size_t, uint64_t,
-                                            const kernels::Loops<double>&) const;
+                                            const kernels::Loops<double>&, const RankedKeep*) const;
 template void StatisticsCollector::AddTile(Scratch&, const std::vector<float*>&, size_t,
                                            const kernels::Loops<float>&) const;
 template void StatisticsCollector::AddTile(Scratch&, const std::vector<double*>&, size_t,
@@ -175,6 +250,10 @@ template void StatisticsCollector::AddTile(Scratch&, const std::vector<double*>&
 template void KeepElements(const KeepRule&, const Threshold&, uint64_t*, float*, size_t, uint64_t,
                            const kernels::Loops<float>&);
 template void KeepElements(const KeepRule&, const Threshold&, uint64_t*, double*, size_t, uint64_t,
+                           const kernels::Loops<double>&);
+template void DropOutliers(const Threshold&, uint64_t*, float*, size_t, uint64_t,
+                           const kernels::Loops<float>&);
+template void DropOutliers(const Threshold&, uint64_t*, double*, size_t, uint64_t,
                            const kernels::Loops<double>&);
 
 }  // namespace mergepipe

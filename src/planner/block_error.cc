@@ -190,11 +190,14 @@ void TensorErrors::NoteRules() {
     if (rule.kind == KeepRule::Kind::kNone) source.spread = 0;
     if (rule.kind == KeepRule::Kind::kRandom && rule.probability > 0)
       source.spread = tensor_.request.l1 ? 1 / static_cast<double>(rule.probability) : rule.probability;
+    if (rule.kind == KeepRule::Kind::kRanked)  // the chance in the middle
+      source.spread = tensor_.request.l1 ? 1 / static_cast<double>(rule.probability + rule.span)
+                                         : rule.probability + rule.span;
     if (rule.kind != KeepRule::Kind::kLargest || !source.exact) continue;
     source.trim_exact = constants.has_value();
-    source.trim_key = constants
-                          ? constants->thresholds[i].key
-                          : KeyFromHistogram(evidence_.sources[tensor_.inputs[i]]->knowledge, rule.count);
+    source.trim_key =
+        constants ? constants->thresholds[i].key
+                  : KeyFromHistogram(evidence_.sources[tensor_.inputs[i]]->knowledge, rule.from_top());
   }
 }
 
@@ -228,7 +231,7 @@ bool TensorErrors::IsLossless(size_t s, size_t block) const {
   if (source.dtype == sources_[0].dtype && evidence_.base && !evidence_.base->digest.empty() &&
       source.columns->digest[block] == evidence_.base->digest[block])
     return true;
-  if (plan_.merge->method->domain != Domain::kDeltas) return false;
+  if (tensor_.facts.domain != Domain::kDeltas) return false;
   const uint32_t largest = source.columns->max_key[block];
   return largest == 0 || (source.trim_exact && largest < source.trim_key);
 }

@@ -237,12 +237,17 @@ class Chooser {
     return taken;
   }
 
+  bool AllDeltas() const {
+    return std::all_of(merge_.tensors.begin(), merge_.tensors.end(),
+                       [](const ResolvedTensor& tensor) { return tensor.facts.domain == Domain::kDeltas; });
+  }
+
   // Methods without a base whose weights do not add up to 1 scale the reference too, and nothing is
   // predicted.
   bool ScalesReference() const {
     constexpr double kRounding = 1e-5;
-    if (merge_.method->domain == Domain::kDeltas) return false;
     return std::any_of(merge_.tensors.begin(), merge_.tensors.end(), [&](const ResolvedTensor& tensor) {
+      if (tensor.facts.domain == Domain::kDeltas) return false;
       const auto c = SourceCoefficients(merge_, tensor);
       const double sum = std::accumulate(c.begin(), c.end(), 0.0);
       return tensor.merged && std::fabs(sum - 1) > kRounding;
@@ -306,7 +311,7 @@ class Chooser {
       const double weights = weight_energy_ + squares.update;
       if (weights > 0) out.predicted.of_weights = std::sqrt(squares.error / weights);
     }
-    const bool is_base = taken == 0 && !out.complete && merge_.method->domain == Domain::kDeltas;
+    const bool is_base = taken == 0 && !out.complete && AllDeltas();
     if (is_base && (out.predicted.of_update || evidence_.strength() != Strength::kFull))
       out.predicted.of_update = 1.0;  // exactly, however well the update is known
     if (merge_.method->additive && (out.complete || (all_exact_ && evidence_.strength() == Strength::kFull)))

@@ -29,8 +29,8 @@ TensorStatistics StatisticsFrom(const Json& json) {
 
 bool FitsInputs(const TensorStatistics& statistics, const ResolvedTensor& tensor) {
   const size_t sums = tensor.request.l1 ? tensor.inputs.size() : 0;
-  const bool asks = tensor.merged && !tensor.request.keep.empty() && !tensor.request.gram;
-  return asks && statistics.thresholds.size() == tensor.inputs.size() && statistics.l1_whole.size() == sums &&
+  return tensor.merged && TakesConstants(tensor.request) &&
+         statistics.thresholds.size() == tensor.inputs.size() && statistics.l1_whole.size() == sums &&
          statistics.l1_kept.size() == sums;
 }
 

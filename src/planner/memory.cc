@@ -41,7 +41,6 @@ uint64_t OutputBuffer(const ResolvedTensor& tensor, uint64_t elements) {
 struct Needs {
   uint64_t statistics = 0;
   size_t sources = 1;
-  bool needs_statistics = false;
 };
 
 class MemoryPlanner {
@@ -78,7 +77,6 @@ class MemoryPlanner {
       needs_.statistics =
           std::max(needs_.statistics,
                    StatisticsCollector::MemoryBytes(tensor.request, tensor.inputs.size(), tensor.elements));
-      needs_.needs_statistics = needs_.needs_statistics || plan.rounds > 0;
     } else {
       plan.elements = tensor.bytes();
     }
@@ -86,29 +84,31 @@ class MemoryPlanner {
     return plan;
   }
 
-  // A tensor's item can not be larger than the tensor, nor smaller than a leaf.
-  static uint64_t ItemElements(const TensorPlan& plan, uint64_t item_bytes) {
-    return std::min(item_bytes / plan.element_bytes, std::max<uint64_t>(1, plan.elements));
+  uint64_t ItemElementsOf(size_t tensor, uint64_t item_bytes) const {
+    const TensorPlan& plan = plan_.tensors[tensor];
+    return ItemElements(merge_.tensors[tensor], plan.elements, plan.element_bytes, item_bytes);
   }
 
   uint64_t SlotBytes(uint64_t item_bytes) const {
     uint64_t largest = 0;
     for (size_t i = 0; i < merge_.tensors.size(); ++i) {
-      const uint64_t elements = ItemElements(plan_.tensors[i], item_bytes);
+      const uint64_t elements = ItemElementsOf(i, item_bytes);
       largest = std::max(largest, InputBuffers(merge_, merge_.tensors[i], plan_.tensors[i], elements) +
                                       OutputBuffer(merge_.tensors[i], elements));
     }
     return largest;
   }
 
-  uint64_t ScratchBytes() const {
+  uint64_t ScratchBytes(uint64_t item_bytes) const {
     const uint64_t tiles = (needs_.sources + 5) * kTileElements * sizeof(double);
-    return tiles +
-           (needs_.needs_statistics ? kernels::kHighBuckets * (sizeof(uint32_t) + sizeof(uint64_t)) : 0);
+    uint64_t largest = 0;
+    for (size_t i = 0; i < merge_.tensors.size(); ++i)
+      largest = std::max(largest, StatisticsScratch(plan_, i, ItemElementsOf(i, item_bytes)));
+    return tiles + largest;
   }
 
   uint64_t Working(size_t workers, uint64_t item_bytes) const {
-    return workers * (SlotBytes(item_bytes) + ScratchBytes()) + 2 * needs_.statistics;
+    return workers * (SlotBytes(item_bytes) + ScratchBytes(item_bytes)) + 2 * needs_.statistics;
   }
 
   // First smaller items, then fewer workers, then the smallest items: the memory law comes before speed.
@@ -128,13 +128,14 @@ class MemoryPlanner {
     plan_.memory = {.workers = workers,
                     .item_bytes = item,
                     .slot_bytes = SlotBytes(item),
-                    .scratch_bytes = ScratchBytes(),
+                    .scratch_bytes = ScratchBytes(item),
                     .statistics_bytes = 2 * needs_.statistics};
   }
 
   void SetItems(uint64_t item_bytes) {
-    for (TensorPlan& plan : plan_.tensors) {
-      plan.item_elements = ItemElements(plan, item_bytes);
+    for (size_t i = 0; i < merge_.tensors.size(); ++i) {
+      TensorPlan& plan = plan_.tensors[i];
+      plan.item_elements = ItemElementsOf(i, item_bytes);
       plan.items = CeilDivide(plan.elements, plan.item_elements);
     }
   }
@@ -160,7 +161,7 @@ class MemoryPlanner {
     const TensorPlan& plan = plan_.tensors[tensor];
     uint64_t most = 0;
     for (uint64_t item_bytes = kLeafBytes; item_bytes <= kPreferredItemBytes; item_bytes *= 2) {
-      const uint64_t elements = ItemElements(plan, item_bytes);
+      const uint64_t elements = ItemElementsOf(tensor, item_bytes);
       most = std::max(most, CeilDivide(plan.elements, elements) *
                                 InputBuffers(merge_, merge_.tensors[tensor], plan, elements));
     }
@@ -179,6 +180,32 @@ class MemoryPlanner {
 };
 
 }  // namespace
+
+uint64_t StatisticsScratch(const Plan& plan, size_t tensor, uint64_t item_elements) {
+  const ResolvedTensor& resolved = plan.merge->tensors[tensor];
+  if (!resolved.merged || resolved.elements == 0) return 0;
+  const uint64_t rounds = plan.tensors[tensor].rounds > 0
+                              ? StatisticsCollector::ScratchBytes(resolved.request, resolved.elements)
+                              : 0;
+  if (!RanksElements(resolved)) return rounds;
+  return rounds +
+         RankedKeep::MemoryBytes(RankGroups::Of(resolved.facts), item_elements, resolved.inputs.size());
+}
+
+bool RanksElements(const ResolvedTensor& tensor) {
+  return std::any_of(tensor.request.keep.begin(), tensor.request.keep.end(),
+                     [](const KeepRule& rule) { return rule.kind == KeepRule::Kind::kRanked; });
+}
+
+uint64_t ItemElements(const ResolvedTensor& tensor, uint64_t elements, uint64_t element_bytes,
+                      uint64_t item_bytes) {
+  uint64_t wanted = item_bytes / element_bytes;
+  if (RanksElements(tensor)) {
+    const uint64_t group = RankGroups::Of(tensor.facts).elements();
+    wanted = std::max(group, wanted / group * group);
+  }
+  return std::min(wanted, std::max<uint64_t>(1, elements));
+}
 
 Result<void> PlanMemory(Plan& plan) {
   return MemoryPlanner(plan).Run();

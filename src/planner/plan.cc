@@ -20,10 +20,9 @@ namespace {
 // base reads.
 std::vector<bool> FindReferences(const ResolvedMerge& merge) {
   std::vector<bool> reference(merge.models.size(), false);
-  const bool has_deltas = merge.method->domain == Domain::kDeltas;
   reference[merge.donor] = true;
   for (const ResolvedTensor& tensor : merge.tensors) {
-    if (has_deltas) reference[tensor.sources[0].model] = true;
+    if (tensor.facts.domain == Domain::kDeltas) reference[tensor.sources[0].model] = true;
   }
   return reference;
 }
@@ -118,13 +117,21 @@ void ReadEverything(Plan& plan) {
 
 }  // namespace
 
+bool TakesConstants(const StatisticsRequest& request) {
+  return !request.keep.empty() && !request.gram && request.joint == nullptr &&
+         std::none_of(request.keep.begin(), request.keep.end(), [](const KeepRule& rule) {
+           return rule.kind == KeepRule::Kind::kRandom || rule.kind == KeepRule::Kind::kRanked ||
+                  rule.outliers > 0;
+         });
+}
+
 std::optional<TensorStatistics> ConstantsOf(const ResolvedTensor& tensor, const TensorEvidence& evidence) {
-  if (tensor.request.gram || tensor.request.keep.empty()) return std::nullopt;
+  if (!TakesConstants(tensor.request)) return std::nullopt;
   TensorStatistics statistics;
   for (size_t i = 0; i < tensor.inputs.size(); ++i) {
     const KeepRule& rule = tensor.request.keep[i];
     const auto& source = evidence.sources[tensor.inputs[i]];
-    if (rule.kind == KeepRule::Kind::kRandom || !source || !source->exact) return std::nullopt;
+    if (!source || !source->exact) return std::nullopt;
     const auto& known = source->knowledge.thresholds;
     const auto exact = std::find_if(known.begin(), known.end(),
                                     [&](const ExactThreshold& t) { return t.kept == rule.count; });

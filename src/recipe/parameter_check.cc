@@ -98,8 +98,9 @@ void ParameterCheck::CheckReach(const std::vector<Scope>& scopes, bool knows_lay
     if (scope.slice != nullptr) CheckEntries(scope.slice->parameters, reach);
     for (const ScopeInput& input : scope.inputs) {
       if (input.spec != nullptr) CheckEntries(input.spec->parameters, reach);
-      const bool unheard = method_.domain == Domain::kDeltas && input.model == scope.base &&
-                           input.spec != nullptr && !input.spec->parameters.empty();
+      const bool unheard = method_.DomainWith(scope.base.has_value()) == Domain::kDeltas &&
+                           input.model == scope.base && input.spec != nullptr &&
+                           !input.spec->parameters.empty();
       if (unheard) {
         warnings_.push_back(Format("{}: the parameters of the base model '{}' are ignored",
                                    At(input.spec->at), input.spec->model.Text()));

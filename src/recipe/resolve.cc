@@ -69,8 +69,10 @@ class Resolver {
       if (!dtype || !IsMergeable(*dtype)) {
         return Fail(
             Code::kUsage,
-            Format("{}: {} '{}' {}is none of float32, float16, bfloat16, float64", state_.recipe.where, key,
-                   **name, dtype ? "would leave whole numbers or codes of the weights; it " : ""));
+            Format("{}: {} '{}' is none of float32, float16, bfloat16, float64{}", state_.recipe.where, key,
+                   **name, dtype ? ": it would leave whole numbers or codes of the weights" : ""));
+        it " : "
+           "));
       }
       state_.merge.out_dtype = dtype;  // out_dtype comes last and wins
     }
@@ -138,10 +140,8 @@ class Resolver {
               [](const ResolvedTensor& a, const ResolvedTensor& b) { return a.name < b.name; });
     for (size_t i = 1; i < state_.merge.tensors.size(); ++i) {
       if (state_.merge.tensors[i].name == state_.merge.tensors[i - 1].name) {
-        return Fail(
-            Code::kUsage,
-            Format("{}: {} '{}' is none of float32, float16, bfloat16, float64{}", state_.recipe.where, key,
-                   **name, dtype ? ": it would leave whole numbers or codes of the weights" : ""));
+        return Fail(Code::kUsage, Format("{}: two rules make the output tensor '{}'", state_.recipe.where,
+                                         state_.merge.tensors[i].name));
       }
     }
     if (state_.merge.tensors.empty())

@@ -194,21 +194,26 @@ class ScopeBuilder {
             Format("{}: the model '{}' stands twice among the inputs", where, state_.NameOf(input.model)));
     }
     const bool has_base = scope.base && seen.count(*scope.base) > 0;
-    if (state_.method->needs_base && !has_base) {
+    const bool wants_base = state_.method->needs_base || (state_.method->base_is_optional() && scope.base);
+    if (wants_base && !has_base) {
       state_.faults.push_back(
           scope.base ? Format("{}: the method '{}' needs the base_model '{}' among the slice's sources",
                               where, state_.method->name, state_.NameOf(*scope.base))
                      : Format("{}: the method '{}' needs a 'base_model'", where, state_.method->name));
     }
-    const size_t count = scope.inputs.size();
+    const size_t count = scope.inputs.size() - (state_.method->base_is_optional() && has_base ? 1 : 0);
     if (count < state_.method->min_inputs || count > state_.method->max_inputs) {
       const std::string wanted = state_.method->min_inputs == state_.method->max_inputs
                                      ? Format("exactly {}", state_.method->min_inputs)
                                      : Format("at least {}", state_.method->min_inputs);
       state_.faults.push_back(Format("{}: the method '{}' takes {} models{}, but {} are given", where,
-                                     state_.method->name, wanted,
-                                     state_.method->needs_base ? ", the base included" : "", count));
+                                     state_.method->name, wanted, BaseWords(), count));
     }
+  }
+
+  const char* BaseWords() const {
+    if (state_.method->needs_base) return ", the base included";
+    return state_.method->base_is_optional() ? " beside the base" : "";
   }
 
   ResolveState& state_;

@@ -91,6 +91,7 @@ class TensorResolver {
     }
     return 0;
   }
+  Domain DomainOf(const Scope& scope) const { return state_.method->DomainWith(scope.base.has_value()); }
   static size_t ReferenceOf(const Scope& scope) { return scope.inputs[ReferencePosition(scope)].model; }
 
   // The inputs of a scope that make one tensor.
@@ -117,9 +118,10 @@ class TensorResolver {
     tensor.shape = entry.shape;
     tensor.elements = entry.elements;
     tensor.sources.push_back(*reference_source);
+    tensor.facts.domain = DomainOf(scope);
     for (const size_t i : parts->positions) {
       if (i == reference) {
-        if (state_.method->domain == Domain::kDeltas) continue;
+        if (tensor.facts.domain == Domain::kDeltas) continue;
         tensor.facts.base_input = tensor.inputs.size();
         tensor.inputs.push_back(0);
       } else if (!AddInput(scope, i, names[i], entry, tensor)) {
@@ -128,6 +130,7 @@ class TensorResolver {
     }
     if (!IsMergeable(entry.dtype)) return AddUnmergeable(std::move(tensor));
     tensor.facts.elements = tensor.elements;
+    tensor.facts.shape = tensor.shape;
     if (state_.merge.out_dtype) tensor.dtype = *state_.merge.out_dtype;
     if (!Parameterise(scope, names, t, *parts, tensor)) return;
     if (state_.options.stand_ins) AddStandIn(names[reference], tensor);
@@ -168,11 +171,12 @@ class TensorResolver {
       return std::nullopt;
     }
     const bool has_base = holds(all.reference);
-    if ((method.needs_base || method.domain == Domain::kDeltas) && !has_base) {
+    if ((method.needs_base || DomainOf(scope) == Domain::kDeltas) && !has_base) {
       ReferenceLacks(scope, all.reference, output, names);
       return std::nullopt;
     }
-    if (holders.size() < method.min_inputs) {
+    const bool base_counts = !method.base_is_optional() || !scope.base;
+    if (holders.size() - (base_counts ? 0 : 1) < method.min_inputs) {
       state_.faults.push_back(
           Format("tensor '{}' is in {} only, but the method '{}' takes at least {} models", output,
                  NamesOf(scope, holders), method.name, method.min_inputs));
@@ -200,7 +204,7 @@ class TensorResolver {
   // others.
   void AddStandIn(const std::string& name, ResolvedTensor& tensor) {
     const size_t donor = state_.merge.donor;
-    if (state_.method->domain == Domain::kDeltas || tensor.sources[0].model == donor) return;
+    if (tensor.facts.domain == Domain::kDeltas || tensor.sources[0].model == donor) return;
     const auto place = state_.CheckpointOf(donor).tensors().find(name);
     if (place == state_.CheckpointOf(donor).tensors().end()) return;
     const TensorEntry& entry = state_.CheckpointOf(donor).entry(place->second);
@@ -361,7 +365,7 @@ class TensorResolver {
       if (!SetParam(spec, Levels(scope, nullptr, tensor.name), t, tensor.name, "", params.global))
         return false;
     }
-    const bool deltas = state_.method->domain == Domain::kDeltas;
+    const bool deltas = tensor.facts.domain == Domain::kDeltas;
     for (const size_t i : parts.positions) {
       if (deltas && i == parts.reference) continue;
       auto& values = params.inputs.emplace_back();

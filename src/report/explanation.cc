@@ -132,6 +132,7 @@ class DecisionReader {
     for (const Json& row : fields_.List(record, "thresholds")) {
       const size_t source = SourceOf(inputs, fields_.Count(row, "input"), tensor);
       if (!fields_.ok()) return;
+      if (row.contains("of")) continue;  // of another kind than trimming
       tensor.thresholds.push_back({.source = source,
                                    .magnitude = static_cast<float>(fields_.Number(row, "magnitude")),
                                    .equals = fields_.Count(row, "equals"),

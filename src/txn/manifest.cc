@@ -158,10 +158,11 @@ std::string TextOf(const Json& json, const char* key) {
 Json RecordToJson(const TensorRecord& record) {
   Json thresholds = Json::array();
   for (const ThresholdRecord& t : record.thresholds) {
-    thresholds.push_back({{"input", t.input},
-                          {"magnitude", t.magnitude},
-                          {"equals", t.equals},
-                          {"equals_kept", t.equals_kept}});
+    Json& row = thresholds.emplace_back(Json{{"input", t.input},
+                                             {"magnitude", t.magnitude},
+                                             {"equals", t.equals},
+                                             {"equals_kept", t.equals_kept}});
+    if (!t.of.empty()) row["of"] = t.of;
   }
   return {{"digest", record.digest},
           {"chunks", record.chunks},
@@ -175,7 +176,8 @@ TensorRecord RecordFromJson(const Json& json) {
                       .sources = json.at("source_digests"),
                       .thresholds = {}};
   for (const Json& t : json.at("thresholds"))
-    record.thresholds.push_back({t.at("input"), t.at("magnitude"), t.at("equals"), t.at("equals_kept")});
+    record.thresholds.push_back(
+        {t.at("input"), t.at("magnitude"), t.at("equals"), t.at("equals_kept"), TextOf(t, "of")});
   return record;
 }
 

@@ -118,6 +118,7 @@ class ShapeCheck {
       for (const char* name : {"input", "equals", "equals_kept"})
         Field(threshold, at, name, IsCount);
       Field(threshold, at, "magnitude", IsNumber);
+      if (threshold.contains("of")) Field(threshold, at, "of", IsText);
     });
   }
 

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -20,6 +21,7 @@ using tests::RandomFloats;
 using tests::Set;
 
 constexpr size_t kCount = 40'000;  // enough for every way of counting
+constexpr size_t kRows = 64;
 
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
@@ -33,7 +35,7 @@ class EveryMethod : public testing::TestWithParam<const Method*> {
 
   // Four models, or as many as the method takes.
   size_t InputCount() const {
-    const size_t base = works_on_deltas() ? 1 : 0;
+    const size_t base = works_on_deltas() && method().needs_base ? 1 : 0;
     const size_t most = method().max_inputs == SIZE_MAX ? 4 : method().max_inputs;
     return std::max(method().min_inputs, std::min<size_t>(most, 4)) - base;
   }
@@ -41,6 +43,7 @@ class EveryMethod : public testing::TestWithParam<const Method*> {
   // Every parameter at its default, or trimming, normalising and rescaling switched on.
   ArrayMerge Make(std::vector<float> base, const std::vector<std::vector<float>>& inputs, bool busy) const {
     ArrayMerge merge = tests::WithDefaults(method().name, std::move(base), inputs);
+    merge.shape = {kRows, kCount / kRows};
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (merge.params.inputs[i].count("weight") > 0)
         merge.params.inputs[i]["weight"] = 0.3 + 0.2 * static_cast<double>(i);
@@ -48,7 +51,9 @@ class EveryMethod : public testing::TestWithParam<const Method*> {
     if (!busy) return merge;
     for (const auto& [name, value] :
          {std::pair("density", 0.37), std::pair("normalize", 1.0), std::pair("rescale", 1.0),
-          std::pair("lambda", 1.1), std::pair("scale", 0.9)})
+          std::pair("lambda", 1.1), std::pair("scale", 0.9), std::pair("gamma", 0.05),
+          std::pair("select_topk", 0.3), std::pair("filter_wise", 1.0), std::pair("nuslerp_flatten", 0.0),
+          std::pair("max_iter", 3.0)})
       Set(merge, name, value);
     return merge;
   }
@@ -76,6 +81,8 @@ class EveryMethod : public testing::TestWithParam<const Method*> {
 
 /// Laws of those that have a base to fall back to.
 using EveryDeltaMethod = EveryMethod;
+/// Laws of those that weigh each task vector.
+using EveryTaskVectorMethod = EveryMethod;
 
 TEST_P(EveryDeltaMethod, ExpertsEqualToTheBaseGiveTheBasesBits) {
   std::vector<float> base = RandomFloats(kCount, 1);
@@ -88,7 +95,7 @@ TEST_P(EveryDeltaMethod, ExpertsEqualToTheBaseGiveTheBasesBits) {
   }
 }
 
-TEST_P(EveryDeltaMethod, AWeightOfZeroGivesTheBasesBits) {
+TEST_P(EveryTaskVectorMethod, AWeightOfZeroGivesTheBasesBits) {
   for (const bool busy : {false, true}) {
     ArrayMerge merge = Random(busy);
     merge.base[7] = -0.0f;
@@ -138,7 +145,7 @@ TEST_P(EveryMethod, TellsWhatItIs) {
   EXPECT_FALSE(method().summary.empty());
   EXPECT_FALSE(method().formula.empty());
   EXPECT_LE(method().min_inputs, method().max_inputs);
-  EXPECT_GE(method().min_inputs, works_on_deltas() ? 1u : 0u);
+  EXPECT_GE(method().min_inputs, works_on_deltas() && method().needs_base ? 1u : 0u);
   EXPECT_TRUE(method().prepare != nullptr && method().apply32 != nullptr && method().apply64 != nullptr);
   std::set<std::string> names;
   for (const ParamSpec& spec : method().params) {
@@ -158,11 +165,22 @@ std::vector<const Method*> DeltaMethods() {
   return methods;
 }
 
+std::vector<const Method*> TaskVectorMethods() {
+  std::vector<const Method*> methods;
+  for (const Method* method : DeltaMethods()) {
+    const bool weighs = std::any_of(method->params.begin(), method->params.end(),
+                                    [](const ParamSpec& spec) { return spec.name == "weight"; });
+    if (weighs && method->needs_base) methods.push_back(method);
+  }
+  return methods;
+}
+
 std::string NameOf(const testing::TestParamInfo<const Method*>& method) {
   return method.param->name;
 }
 INSTANTIATE_TEST_SUITE_P(Table, EveryMethod, testing::ValuesIn(AllMethods()), NameOf);
 INSTANTIATE_TEST_SUITE_P(Table, EveryDeltaMethod, testing::ValuesIn(DeltaMethods()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Table, EveryTaskVectorMethod, testing::ValuesIn(TaskVectorMethods()), NameOf);
 
 TEST(MethodTable, IsSortedByName) {
   const std::vector<std::string> names = MethodNames();
@@ -199,6 +217,27 @@ TEST(MethodTable, ParametersAndDefaultsAreMergekits) {
   EXPECT_EQ(ParamsOf("ties"), family("1", "0"));
   EXPECT_EQ(ParamsOf("dare_linear"), family("0", "1"));
   EXPECT_EQ(ParamsOf("dare_ties"), family("0", "1"));
+  const auto with = [&](const char* normalize, const char* rescale, const char* name, const char* value) {
+    Params params = family(normalize, rescale);
+    params[name] = value;
+    return params;
+  };
+  EXPECT_EQ(ParamsOf("breadcrumbs"), with("0", "0", "@gamma", "0.010000"));
+  EXPECT_EQ(ParamsOf("breadcrumbs_ties"), with("0", "0", "@gamma", "0.010000"));
+  EXPECT_EQ(ParamsOf("della"), with("1", "1", "@epsilon", "0.150000"));
+  EXPECT_EQ(ParamsOf("della_linear"), with("0", "1", "@epsilon", "0.150000"));
+  EXPECT_EQ(ParamsOf("nuslerp"),
+            (Params{{"@weight", "!"}, {"nuslerp_flatten", "1"}, {"nuslerp_row_wise", "0"}}));
+  EXPECT_EQ(ParamsOf("multislerp"),
+            (Params{{"@weight", "!"}, {"normalize_weights", "1"}, {"eps", "0.000000"}}));
+  EXPECT_EQ(ParamsOf("karcher"), (Params{{"max_iter", "10.000000"}, {"tol", "0.000010"}}));
+  EXPECT_EQ(ParamsOf("sce"), (Params{{"select_topk", "1"}, {"int8_mask", "0"}}));
+  EXPECT_EQ(ParamsOf("ram"), (Params{{"epsilon", "0.000010"}}));
+  EXPECT_EQ(ParamsOf("ramplus_tl"),
+            (Params{{"r", "0.100000"}, {"alpha", "0.200000"}, {"epsilon", "0.000010"}}));
+  EXPECT_EQ(ParamsOf("model_stock"), (Params{{"filter_wise", "0"}}));
+  EXPECT_EQ(ParamsOf("nearswap"), (Params{{"t", "!"}}));
+  EXPECT_EQ(ParamsOf("arcee_fusion"), Params{});
 }
 
 TEST(MethodTable, OnlyFixedCoefficientsAreAdditive) {

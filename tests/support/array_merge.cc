@@ -21,21 +21,23 @@ class Run {
   }
 
   static TensorFacts FactsOf(const ArrayMerge& merge) {
-    TensorFacts facts{.elements = merge.base.size()};
-    if (merge.method->domain == Domain::kValues) facts.base_input = 0;
+    TensorFacts facts{.elements = merge.base.size(), .shape = merge.shape, .domain = merge.domain()};
+    if (facts.shape.empty()) facts.shape = {facts.elements};
+    if (facts.domain == Domain::kValues) facts.base_input = 0;
     for (size_t i = 0; i < merge.inputs.size(); ++i)
       facts.random_streams.push_back(merge.seed * 1000 + i);
     return facts;
   }
 
   std::vector<float> Merge() {
+    Rank();
     TensorStatistics statistics;
     statistics.thresholds.resize(m_.inputs.size());
     if (StatisticsCollector::Rounds(request_, count_) > 0) statistics = Gather();
     const Constants constants = m_.method->prepare(facts_, m_.params, statistics);
     std::vector<uint64_t> equals_left;
-    for (const Threshold& threshold : statistics.thresholds)
-      equals_left.push_back(threshold.equal_kept);
+    for (const Threshold& cut : statistics.Cuts())
+      equals_left.push_back(cut.equal_kept);
     std::vector<float> out(count_);
     for (size_t at = 0; at < count_; at += cuts_.apply_tile)
       Apply(at, std::min(cuts_.apply_tile, count_ - at), constants, statistics, equals_left, out);
@@ -43,13 +45,24 @@ class Run {
   }
 
  private:
+  void Rank() {
+    ranked_.Begin(RankGroups::Of(facts_), 0, count_, m_.inputs.size());
+    for (size_t i = 0; i < request_.keep.size(); ++i) {
+      if (request_.keep[i].kind != KeepRule::Kind::kRanked) continue;
+      const std::vector<float> values = Load(i, 0, count_);
+      ranked_.Take(request_.keep[i], i, values.data(), count_);
+    }
+  }
+
   TensorStatistics Gather() {
     StatisticsCollector collector(request_, m_.inputs.size(), count_);
     StatisticsCollector::Scratch scratch;
     const size_t tiles = (count_ + kStatisticsTile - 1) / kStatisticsTile;
     for (size_t round = 0; round < collector.rounds(); ++round) {
-      for (size_t item = cuts_.items; item-- > 0;)
+      for (size_t i = 0; i < cuts_.items; ++i) {
+        const size_t item = collector.InOrder() ? i : cuts_.items - 1 - i;
         GatherItem(collector, scratch, item * tiles / cuts_.items, (item + 1) * tiles / cuts_.items);
+      }
       collector.FinishRound();
     }
     return collector.Statistics();
@@ -66,49 +79,83 @@ class Run {
       if (!collector.WantsInput(i)) continue;
       each_tile([&](size_t at, size_t n) {
         std::vector<float> values = Load(i, at, n);
-        collector.AddInput(scratch, i, values.data(), n, at, loops_);
+        collector.AddInput(scratch, i, values.data(), n, at, loops_, &ranked_);
       });
       collector.MergeInput(scratch, i);
     }
-    if (!collector.WantsTiles()) return;
+    if (collector.WantsTiles()) {
+      each_tile([&](size_t at, size_t n) {
+        Values values(*this, at, n);
+        collector.AddTile(scratch, values.pointers, n, loops_);
+      });
+      collector.MergeTiles(scratch);
+    }
+    if (collector.Joint() == nullptr) return;
     each_tile([&](size_t at, size_t n) {
-      std::vector<std::vector<float>> values;
-      std::vector<float*> pointers;
-      for (size_t i = 0; i < m_.inputs.size(); ++i)
-        values.push_back(Load(i, at, n));
+      Values values(*this, at, n);
+      std::vector<float> spare(n);
+      collector.Joint()->Add(
+          scratch.joint,
+          StatisticsTile<float>{
+              .n = n, .first = at, .inputs = values.pointers, .scratch = spare.data(), .loops = &loops_});
+    });
+    collector.MergeJoint(scratch);
+  }
+
+  // All inputs of a run.
+  struct Values {
+    Values(const Run& run, size_t at, size_t n) {
+      for (size_t i = 0; i < run.m_.inputs.size(); ++i)
+        values.push_back(run.Load(i, at, n));
       for (std::vector<float>& v : values)
         pointers.push_back(v.data());
-      collector.AddTile(scratch, pointers, n, loops_);
-    });
-    collector.MergeTiles(scratch);
-  }
+    }
+    std::vector<std::vector<float>> values;
+    std::vector<float*> pointers;
+  };
 
   // A value, or a delta.
   std::vector<float> Load(size_t input, size_t at, size_t n) const {
     const float* from = m_.inputs[input].data() + at;
     std::vector<float> values(from, from + n);
-    if (m_.method->domain == Domain::kDeltas) loops_.subtract(from, m_.base.data() + at, values.data(), n);
+    if (facts_.domain == Domain::kDeltas) loops_.subtract(from, m_.base.data() + at, values.data(), n);
     return values;
+  }
+
+  void Keep(size_t i, float* values, size_t n, size_t at, const TensorStatistics& statistics,
+            std::vector<uint64_t>& equals_left) const {
+    const KeepRule& rule = request_.keep[i];
+    KeepElements(rule, statistics.thresholds[i], &equals_left[i], values, n, at, loops_);
+    if (rule.kind == KeepRule::Kind::kRanked) ranked_.Apply(i, values, n, at);
+    if (rule.outliers > 0)
+      DropOutliers(statistics.outliers[i], &equals_left[m_.inputs.size() + i], values, n, at, loops_);
+  }
+
+  // Elements whose score is not among the largest go in every input.
+  void Select(Values& values, size_t n, size_t at, const Threshold& threshold, uint64_t* equals_left) const {
+    std::vector<float> score(n);
+    m_.method->score32(values.pointers, score.data(), n);
+    KeepElements({.kind = KeepRule::Kind::kLargest}, threshold, equals_left, score.data(), n, at, loops_);
+    for (std::vector<float>& v : values.values) {
+      for (size_t k = 0; k < n; ++k)
+        v[k] = score[k] != 0 ? v[k] : 0.0f;
+    }
   }
 
   void Apply(size_t at, size_t n, const Constants& constants, const TensorStatistics& statistics,
              std::vector<uint64_t>& equals_left, std::vector<float>& out) const {
-    std::vector<std::vector<float>> values;
-    std::vector<float*> pointers;
-    for (size_t i = 0; i < m_.inputs.size(); ++i) {
-      values.push_back(Load(i, at, n));
-      if (request_.keep.empty()) continue;
-      KeepElements(request_.keep[i], statistics.thresholds[i], &equals_left[i], values[i].data(), n, at,
-                   loops_);
+    Values values(*this, at, n);
+    for (size_t i = 0; i < request_.keep.size(); ++i) {
+      Keep(i, values.pointers[i], n, at, statistics, equals_left);
       if (!constants.rescale.empty() && constants.rescale[i] != 1)
-        loops_.scale(values[i].data(), static_cast<float>(constants.rescale[i]), n);
+        loops_.scale(values.pointers[i], static_cast<float>(constants.rescale[i]), n);
     }
-    for (std::vector<float>& v : values)
-      pointers.push_back(v.data());
+    if (statistics.joint.threshold) Select(values, n, at, *statistics.joint.threshold, &equals_left.back());
     std::vector<float> scratch[2] = {std::vector<float>(n), std::vector<float>(n)};
     Tile<float> tile{.n = n,
+                     .first = at,
                      .base = m_.base.data() + at,
-                     .inputs = pointers,
+                     .inputs = values.pointers,
                      .out = out.data() + at,
                      .scratch = {scratch[0].data(), scratch[1].data()},
                      .loops = &loops_};
@@ -121,6 +168,7 @@ class Run {
   size_t count_;
   StatisticsRequest request_;
   TensorFacts facts_;
+  RankedKeep ranked_;
 };
 
 }  // namespace
@@ -138,7 +186,8 @@ StatisticsRequest RequestOf(const ArrayMerge& merge) {
   StatisticsRequest request = Must(merge.method->request(Run::FactsOf(merge), merge.params));
   // As the collector sees them: what keeps everything trims nothing.
   for (KeepRule& rule : request.keep) {
-    if (rule.kind == KeepRule::Kind::kLargest && rule.count >= merge.base.size()) rule = KeepRule{};
+    if (rule.kind == KeepRule::Kind::kLargest && rule.outliers == 0 && rule.count >= merge.base.size())
+      rule = KeepRule{};
   }
   return request;
 }

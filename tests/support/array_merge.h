@@ -17,6 +17,10 @@ struct ArrayMerge {
   std::vector<float> base;
   std::vector<std::vector<float>> inputs;
   uint64_t seed = 0;
+  std::vector<uint64_t> shape;  ///< of the tensor; empty: one axis
+  bool names_base = true;       ///< whether the recipe names a base, for methods where it may or may not
+
+  Domain domain() const { return method->DomainWith(names_base); }
 };
 
 /// How the work is cut up; none of it may show in the result.
