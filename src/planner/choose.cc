@@ -66,10 +66,10 @@ class Chooser {
  private:
   // What is kept of each tensor once its statistics are gone.
   struct TensorBlocks {
-    std::vector<double> energy;       // [sources, blocks], weighed, trimmed
-    std::vector<double> base_energy;  // by block; empty where unknown
-    std::vector<Digest128> digests;   // [sources, blocks]
-    std::vector<bool> known;          // by source: its digests are
+    std::vector<double> energy;                   // [sources, blocks], weighed, trimmed
+    std::vector<double> base_energy;              // by block; empty where unknown
+    std::vector<std::vector<Digest128>> digests;  // by source and block; empty where unknown
+    bool Knows(size_t source) const { return !digests[source].empty(); }
   };
 
   // Tensors are worked on at the same time, and what comes of it is put together in their order.
@@ -77,13 +77,14 @@ class Chooser {
     blocks_.resize(merge_.tensors.size());
     std::vector<AccessOrder> parts(merge_.tensors.size(), order_);
     MP_TRY(ForEachTensor([&](size_t t) { return ReadTensor(t, parts[t]); }));
-    for (size_t t = 0; t < parts.size(); ++t) {
-      order_.Append(std::move(parts[t]));
+    order_.Append(std::move(parts));
+    for (size_t t = 0; t < blocks_.size(); ++t) {
       for (const double e : blocks_[t].base_energy)
         weight_energy_ += e;
-      const auto& known = blocks_[t].known;
+      const auto& digests = blocks_[t].digests;
       if (merge_.tensors[t].merged)
-        all_exact_ = all_exact_ && std::find(known.begin(), known.end(), false) == known.end();
+        all_exact_ = all_exact_ &&
+                     std::none_of(digests.begin(), digests.end(), [](const auto& d) { return d.empty(); });
     }
     return {};
   }
@@ -173,14 +174,10 @@ class Chooser {
     const size_t sources = evidence.sources.size();
     const size_t blocks = errors.blocks();
     kept.energy = errors.energies();
-    kept.digests.resize(sources * blocks);
     if (evidence.base) kept.base_energy = evidence.base->energy;
     for (size_t s = 0; s < sources; ++s) {
       const std::vector<Digest128>* digests = DigestsOf(evidence, s);
-      kept.known.push_back(digests != nullptr);
-      if (digests != nullptr)
-        std::copy(digests->begin(), digests->end(),
-                  kept.digests.begin() + static_cast<ptrdiff_t>(s * blocks));
+      kept.digests.push_back(digests != nullptr ? *digests : std::vector<Digest128>());
       SourceOutcome& outcome = plan_.budget.sources[t][s];
       for (size_t b = 0; b < blocks && s > 0; ++b)
         outcome.energy += errors.Energy(s, b);
@@ -278,13 +275,11 @@ class Chooser {
   // Among the sources of a step, the first with the same stored bytes holds the block for all of them.
   size_t HolderOf(const AccessStep& step, size_t source) const {
     const TensorBlocks& kept = blocks_[step.tensor];
-    const size_t blocks = plan_.masks[step.tensor].blocks();
-    if (!kept.known[source]) return source;
+    if (!kept.Knows(source)) return source;
     const auto& sources = merge_.tensors[step.tensor].sources;
     size_t holder = source;
     for (const size_t s : step.sources) {
-      const bool same = kept.known[s] &&
-                        kept.digests[s * blocks + step.block] == kept.digests[source * blocks + step.block] &&
+      const bool same = kept.Knows(s) && kept.digests[s][step.block] == kept.digests[source][step.block] &&
                         EntryOf(merge_, sources[s]).dtype == EntryOf(merge_, sources[source]).dtype;
       if (same) holder = std::min(holder, s);
     }
@@ -408,8 +403,7 @@ class Chooser {
     const TensorBlocks& kept = blocks_[t];
     const TensorMask& mask = plan_.masks[t];
     for (size_t s = 0; s < mask.sources(); ++s) {
-      const auto digests = std::span(kept.digests).subspan(s * mask.blocks(), mask.blocks());
-      plan_.expected[t].push_back(kept.known[s] ? MaskedDigest(digests, mask, s) : "");
+      plan_.expected[t].push_back(kept.Knows(s) ? MaskedDigest(kept.digests[s], mask, s) : "");
     }
   }
 
