@@ -71,8 +71,6 @@ class Resolver {
             Code::kUsage,
             Format("{}: {} '{}' is none of float32, float16, bfloat16, float64{}", state_.recipe.where, key,
                    **name, dtype ? ": it would leave whole numbers or codes of the weights" : ""));
-        it " : "
-           "));
       }
       state_.merge.out_dtype = dtype;  // out_dtype comes last and wins
     }
