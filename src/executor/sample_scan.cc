@@ -26,8 +26,10 @@ struct Sample {
   uint64_t first = 0;  // element in the tensor
   uint64_t count = 0;
   double base = 0;                 // mean of θ_0²
-  std::vector<float> gram;         // [unknown, unknown]: means of Δ_i Δ_j
-  std::vector<Digest128> digests;  // by unknown source
+  std::vector<float> gram;         // means of Δ_i Δ_j, i >= j, by unknown source
+  std::vector<Digest128> digests;  // by unknown source, until they are digested
+
+  float Gram(size_t i, size_t j) const { return i < j ? Gram(j, i) : gram[i * (i + 1) / 2 + j]; }
 };
 
 class SampledEvidence final : public NoEvidence {
@@ -161,14 +163,13 @@ class SampledEvidence final : public NoEvidence {
     std::vector<std::vector<double>> deltas(unknown.size(), std::vector<double>(sample.count));
     MP_TRY(Load(draft, sample, 0, loops, ledger, page, base));
     sample.base = MeanOf(loops.dot(base.data(), base.data(), base.size()), sample.count);
-    sample.gram.resize(unknown.size() * unknown.size());
+    sample.gram.reserve(unknown.size() * (unknown.size() + 1) / 2);
     for (size_t i = 0; i < unknown.size(); ++i) {
       sample.digests.push_back(MP_TRY(Load(draft, sample, unknown[i], loops, ledger, page, deltas[i])));
       loops.subtract(deltas[i].data(), base.data(), deltas[i].data(), base.size());
       for (size_t j = 0; j <= i; ++j) {
         const double product = loops.dot(deltas[i].data(), deltas[j].data(), base.size());
-        sample.gram[i * unknown.size() + j] = sample.gram[j * unknown.size() + i] =
-            static_cast<float>(MeanOf(product, sample.count));
+        sample.gram.push_back(static_cast<float>(MeanOf(product, sample.count)));
       }
     }
     return {};
@@ -193,12 +194,13 @@ class SampledEvidence final : public NoEvidence {
   void Digest() {
     std::vector<Sha256> shas(merge_.models.size());
     std::vector<bool> sampled(merge_.models.size());
-    for (const Sample& sample : samples_) {
+    for (Sample& sample : samples_) {
       for (size_t i = 0; i < sample.digests.size(); ++i) {
         const size_t model = merge_.tensors[sample.tensor].sources[unknown_[sample.tensor][i]].model;
         shas[model].Update(Hex(sample.digests[i]));
         sampled[model] = true;
       }
+      sample.digests = {};
     }
     for (size_t m = 0; m < shas.size(); ++m)
       identities_.push_back(sampled[m] ? shas[m].FinishHex() : "");
@@ -213,7 +215,7 @@ class SampledEvidence final : public NoEvidence {
       base_mean_ += sample.base / static_cast<double>(samples_.size());
       for (size_t i = 0; i < unknown.size(); ++i) {
         const size_t model = merge_.tensors[sample.tensor].sources[unknown[i]].model;
-        model_mean_[model] += static_cast<double>(sample.gram[i * unknown.size() + i]);
+        model_mean_[model] += static_cast<double>(sample.Gram(i, i));
         ++counts[model];
       }
     }
@@ -238,11 +240,11 @@ class SampledEvidence final : public NoEvidence {
     const size_t n = merge_.tensors[t].sources.size();
     for (size_t i = 0; i < unknown.size(); ++i) {
       const double mean = nearest == nullptr ? model_mean_[merge_.tensors[t].sources[unknown[i]].model]
-                                             : static_cast<double>(nearest->gram[i * unknown.size() + i]);
+                                             : static_cast<double>(nearest->Gram(i, i));
       evidence.sources[unknown[i]]->knowledge.blocks.energy[b] = elements * mean;
       for (size_t j = 0; j < unknown.size() && nearest != nullptr; ++j)
         evidence.sampled_gram[(b * n + unknown[i]) * n + unknown[j]] =
-            static_cast<float>(elements) * nearest->gram[i * unknown.size() + j];
+            static_cast<float>(elements) * nearest->Gram(i, j);
     }
   }
 
