@@ -95,6 +95,8 @@ std::string DigestPlan(const Plan& plan) {
   if (merge.tokenizer)
     heading["tokenizer"] = {merge.tokenizer->model, merge.tokenizer->rows, merge.tokenizer->edit.kept,
                             Sha256Hex(merge.tokenizer->edit.appended.dump())};
+  if (const std::string& name = merge.models[merge.donor].architecture; !name.empty())
+    heading["architecture"] = name;
   if (merge.chat_template) heading["chat_template"] = Sha256Hex(*merge.chat_template);
   Sha256 sha;
   sha.Update(heading.dump() + "\n");

@@ -327,7 +327,7 @@ class RecipeReader {
       CheckKeys(node, kRefKeys, "in a model reference");
       if (!Has(node, "model")) Fault(node, "a model reference has no 'model'");
       if (Has(node, "model")) ReadPath(node["model"], &ref.path, &ref.revision);
-      ref.overrides_architecture = Has(node, "override_architecture");
+      ref.override_architecture = ReadText(node, "override_architecture").value_or("");
       std::string lora_revision;
       if (Has(node, "lora")) ReadPath(node["lora"], &ref.lora, &lora_revision);
       if (!lora_revision.empty()) ref.lora += "@" + lora_revision;

@@ -22,7 +22,7 @@ struct ModelRef {
   std::string path;
   std::string revision;
   std::string lora;
-  bool overrides_architecture = false;  ///< accepted for mergekit's sake
+  std::string override_architecture;  ///< class name for the output's config; "": the model's own
   RecipePlace at;
   std::string Text() const;
 };

@@ -20,6 +20,7 @@ struct ResolvedModel {
   std::string name;  ///< as the recipe writes it
   std::string path;  ///< absolute
   std::shared_ptr<const Checkpoint> checkpoint;
+  std::string architecture;  ///< that the recipe puts in place of the config's; "": none
 };
 
 /// One stored tensor that an output tensor reads.
@@ -65,6 +66,13 @@ struct OutputTokenizer {
   uint64_t rows = 0;   ///< the output's vocab_size
 };
 
+/// A stack of layers that was put together by slices.
+struct SlicedStack {
+  std::string prefix;
+  int64_t donor_layers = 0;
+  std::vector<int64_t> sources;  ///< by output layer: the number of the layer that its first source is
+};
+
 /// A merge with everything decided but the access mask.
 struct ResolvedMerge {
   const Method* method = nullptr;
@@ -75,10 +83,8 @@ struct ResolvedMerge {
   std::vector<DroppedTensor> dropped;
   std::vector<std::string> warnings;
   std::optional<DType> out_dtype;
-  bool keeps_layout = true;  ///< output tensors are the donor's, so its shards can be kept
-  std::vector<int64_t>
-      layer_sources;  ///< slices: for each output layer, the donor-numbered source layer; else empty
-  int64_t donor_layers = 0;
+  bool keeps_layout = true;                ///< output tensors are the donor's, so its shards can be kept
+  std::vector<SlicedStack> sliced;         ///< stacks of layers that slices cut
   std::vector<EqualPair> redundant_heads;  ///< left out as tied; whether they are is known once they are read
   bool unties_head = false;                ///< the output stores a head that the donor ties to its embedding
   std::optional<OutputTokenizer> tokenizer;  ///< none: the donor's, as it is

@@ -59,7 +59,8 @@ class TensorResolver {
     for (const ScopeInput& input : scope.inputs) {
       for (const auto& [name, place] : state_.CheckpointOf(input.model).tensors()) {
         const bool before = StandsBeforeLayers(name);
-        if (!SplitLayerName(name) && (before ? scope.takes_before : scope.takes_behind)) outside.insert(name);
+        const bool taken = before ? scope.takes_before : scope.takes_behind;
+        if (!SplitLayerName(name) && taken && scope.module_names.Holds(name)) outside.insert(name);
       }
     }
     for (const std::string& name : outside)

@@ -1,7 +1,6 @@
 #include "txn/side_files.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 
 #include "base/digest.h"
@@ -9,6 +8,7 @@
 #include "base/try.h"
 #include "format/chat_template.h"
 #include "tokenizer/vocabulary.h"
+#include "txn/layer_config.h"
 
 namespace mergepipe {
 namespace fs = std::filesystem;
@@ -17,10 +17,6 @@ namespace {
 const Checkpoint& Donor(const ResolvedMerge& merge) {
   return *merge.models[merge.donor].checkpoint;
 }
-
-// Names that configs use for the number of layers.
-constexpr std::array<const char*, 6> kLayerKeys = {
-    "num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_decoder_layers", "decoder_layers"};
 
 bool SetTypes(OrderedJson& config, const std::string& dtype) {
   bool changed = false;
@@ -32,27 +28,6 @@ bool SetTypes(OrderedJson& config, const std::string& dtype) {
   if (!config.contains("dtype") && !config.contains("torch_dtype")) {
     config["torch_dtype"] = dtype;
     changed = true;
-  }
-  return changed;
-}
-
-// Layer count and per-layer lists (layer_types and the like) follow the slices.
-bool SetLayers(OrderedJson& config, const ResolvedMerge& merge) {
-  bool changed = false;
-  const auto layers = static_cast<int64_t>(merge.layer_sources.size());
-  for (auto& [key, value] : config.items()) {
-    const bool counts = std::find(kLayerKeys.begin(), kLayerKeys.end(), key) != kLayerKeys.end();
-    if (counts && value.is_number_integer() && value == merge.donor_layers && layers != merge.donor_layers) {
-      value = layers;
-      changed = true;
-    } else if (value.is_array() && static_cast<int64_t>(value.size()) == merge.donor_layers &&
-               StartsWith(key, "layer_")) {
-      OrderedJson mapped = OrderedJson::array();
-      for (const int64_t source : merge.layer_sources)
-        mapped.push_back(value[static_cast<size_t>(std::min(source, merge.donor_layers - 1))]);
-      changed = changed || mapped != value;
-      value = std::move(mapped);
-    }
   }
   return changed;
 }
@@ -217,9 +192,11 @@ Result<OrderedJson> EditedConfig(const ResolvedMerge& merge) {
   for (OrderedJson* level : levels) {
     if (merge.tokenizer) changed = SetVocabSize(*level, merge.tokenizer->rows) || changed;
   }
-  if (!merge.layer_sources.empty()) {
-    for (OrderedJson* level : levels)
-      changed = SetLayers(*level, merge) || changed;
+  for (const SlicedStack& stack : merge.sliced)
+    changed = FitLayers(stack, config) || changed;
+  if (const std::string& name = merge.models[merge.donor].architecture; !name.empty()) {
+    config["architectures"] = OrderedJson::array({name});
+    changed = true;
   }
   return changed ? config : OrderedJson();
 }
