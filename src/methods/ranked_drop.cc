@@ -107,10 +107,12 @@ void RankedKeep::DecideGroup(const KeepRule& rule, size_t input, uint64_t group_
   }
 }
 
-// By magnitude, equal ones by position: a stable radix sort, digit by digit from the lowest.
+// By magnitude, equal ones by position: a stable radix sort, digit by digit from the lowest, where a row has
+// more elements than a digit has values.
 void RankedKeep::SortRow(uint64_t offset) {
   for (uint64_t k = 0; k < groups_.row; ++k)
     row_[k] = {keys_[k * groups_.stride + offset], static_cast<uint32_t>(k)};
+  if (groups_.row <= kDigits) return std::sort(row_.begin(), row_.end());
   for (unsigned shift = 0; shift < 32; shift += kDigitBits) {
     std::array<uint32_t, kDigits> starts{};
     for (const auto& [key, position] : row_)
