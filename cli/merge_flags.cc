@@ -93,7 +93,8 @@ std::vector<FlagSpec> MergeFlags() {
       {.name = "--method",
        .value = "NAME",
        .help = "without a recipe file: the merge method (see mergepipe methods)",
-       .environment = ""},
+       .environment = "",
+       .choices = MethodNames()},
       {.name = "--expert",
        .value = "MODEL[:WEIGHT]",
        .help = "without a recipe file: a model to merge; give it once for each",
@@ -127,7 +128,8 @@ std::vector<FlagSpec> MergeFlags() {
        .value = "NAME",
        .help = "which blocks are read first: gram (what lowers the error most; default), norm, uniform, "
                "fair, random",
-       .environment = "MERGEPIPE_POLICY"},
+       .environment = "MERGEPIPE_POLICY",
+       .choices = {"gram", "norm", "uniform", "fair", "random"}},
       CatalogFlag(),
       {.name = "--seed",
        .value = "N",
@@ -138,7 +140,8 @@ std::vector<FlagSpec> MergeFlags() {
        .help = "where a model lacks a tensor: error (stop; default), base (take the base's), intersection "
                "(leave the "
                "tensor out) or union (merge what is there)",
-       .environment = ""},
+       .environment = "",
+       .choices = {"error", "base", "intersection", "union"}},
       {.name = kIntersection, .value = "", .help = "the same as --missing intersection", .environment = ""},
       {.name = kUnion, .value = "", .help = "the same as --missing union", .environment = ""},
       {.name = kIntermediate,

@@ -9,17 +9,18 @@
 namespace mergepipe::cli {
 namespace {
 
-constexpr const char* kAllStatuses =
-    "exit status: 0 done; 1 failed while running; 2 the request or an input is wrong, nothing was published; "
-    "3 verification found a\n"
-    "difference; 75 failed midway for a reason that may pass, try again; 130 and 143 interrupted, continue "
-    "with --resume";
-
 std::string Footer(const Command& command) {
   std::string text = "\nexamples:\n";
   for (const std::string& example : command.examples)
     text += "  " + example + "\n";
   return text + "\nexit status:\n" + command.exit_statuses;
+}
+
+std::string StatusesText() {
+  std::string text = "\nexit status: ";
+  for (const ExitStatusSpec& status : AllStatuses())
+    text += (text.size() > 15 ? "; " : "") + std::string(status.status) + " " + status.meaning;
+  return text;
 }
 
 // What CLI11 fills while it parses.
@@ -105,14 +106,12 @@ bool AsksForJson(int argc, char** argv) {
   return std::any_of(argv, argv + argc, [](const char* word) { return std::strcmp(word, "--json") == 0; });
 }
 
-int RunCommandLine(const std::vector<const Command*>& commands, int argc, char** argv) {
-  CLI::App app(
-      "mergepipe merges language-model checkpoints: from as many expert bytes as you allow, in bounded "
-      "memory, all or nothing, replayable byte for byte.",
-      "mergepipe");
+int RunCommandLine(int argc, char** argv) {
+  const std::vector<const Command*>& commands = AllCommands();
+  CLI::App app(std::string("mergepipe ") + kProgramSummary, "mergepipe");
   app.require_subcommand(1);
-  app.set_version_flag("--version", std::string("mergepipe ") + Version());
-  app.footer(std::string("\n") + kAllStatuses);
+  app.set_version_flag("--version", std::string("mergepipe ") + Version() + "\n" + BuildText());
+  app.footer(StatusesText());
   std::vector<Parsed> parsed(commands.size());
   for (size_t i = 0; i < commands.size(); ++i)
     AddCommand(app, *commands[i], parsed[i]);

@@ -13,6 +13,8 @@ namespace mergepipe {
 
 /// The library's version, "0.1.0".
 const char* Version();
+/// How it was built and which kernels run on this processor, one line each.
+std::string BuildText();
 
 /// State of a long work, for a progress line.
 struct Progress {
@@ -169,9 +171,10 @@ std::string ErrorJson(const Error& error);
 /// A byte count for people: "1.50 MiB".
 std::string ByteCountText(uint64_t bytes);
 
-/// Names, summaries and parameters of the merge methods, for help texts.
-std::string MethodsText();
-/// The same as one JSON object.
-std::string MethodsJson();
+/// Names of the merge methods.
+std::vector<std::string> MethodNames();
+/// What the records of the merge methods say, all in short or one in full. Fails with kUsage where there is
+/// none of that name.
+Result<Report> DescribeMethods(const std::string& name);
 
 }  // namespace mergepipe

@@ -6,6 +6,7 @@
 #include "format/checkpoint.h"
 #include "mergepipe/mergepipe.h"
 #include "methods/method.h"
+#include "report/methods_report.h"
 #include "report/verify_report.h"
 #include "txn/manifest.h"
 
@@ -17,16 +18,7 @@ ScanLimits LimitsOf(const RunOptions& options) {
       .threads = ThreadsOf(options), .memory_bytes = MemoryOf(options), .stop_signal = options.stop_signal};
 }
 
-std::string DefaultText(const ParamSpec& spec) {
-  if (spec.type == ParamType::kBool) return *spec.default_value != 0 ? "true" : "false";
-  return Format("{}", *spec.default_value);
-}
-
 }  // namespace
-
-const char* Version() {
-  return MERGEPIPE_VERSION;
-}
 
 Result<uint64_t> ParseByteCount(const std::string& text) {
   return ParseBytes(text);
@@ -42,39 +34,15 @@ std::string ErrorJson(const Error& error) {
       {{"error", {{"kind", CodeName(error.code)}, {"message", error.message}, {"faults", faults}}}});
 }
 
-std::string MethodsText() {
-  std::string text;
-  for (const Method* method : AllMethods()) {
-    text += Format("  {:<16} {}\n", method->name, method->summary);
-    for (const ParamSpec& spec : method->params) {
-      const std::string fallback = spec.default_value ? Format("default {}", DefaultText(spec))
-                                   : spec.required    ? "required"
-                                                      : "optional";
-      text += Format("      {:<12} {}{} ({})\n", spec.name, spec.per_model ? "per model: " : "", spec.doc,
-                     fallback);
-    }
+Result<Report> DescribeMethods(const std::string& name) {
+  if (name.empty()) {
+    const auto& all = AllMethods();
+    return Report{JsonText(MethodsReportJson(all)), MethodsReportText(all), {}};
   }
-  return text;
-}
-
-std::string MethodsJson() {
-  Json methods = Json::array();
-  for (const Method* method : AllMethods()) {
-    Json params = Json::array();
-    for (const ParamSpec& spec : method->params) {
-      params.push_back({{"name", spec.name},
-                        {"per_model", spec.per_model},
-                        {"required", spec.required},
-                        {"default", spec.default_value ? Json(*spec.default_value) : Json()},
-                        {"doc", spec.doc}});
-    }
-    methods.push_back({{"name", method->name},
-                       {"summary", method->summary},
-                       {"paper", method->paper},
-                       {"formula", method->formula},
-                       {"parameters", params}});
-  }
-  return Json{{"methods", methods}}.dump();
+  const Method* method = FindMethod(name);
+  if (method != nullptr) return Report{JsonText(MethodsReportJson({method})), MethodReportText(*method), {}};
+  return Fail(Code::kUsage, Format("there is no method '{}'{}; there are: {}", name,
+                                   DidYouMean(name, MethodNames()), Join(MethodNames(), ", ")));
 }
 
 Result<Report> Inspect(const std::string& model) {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/try.h"
+#include "mergepipe/mergepipe.h"
 #include "recipe/chat_template_choice.h"
 #include "recipe/parameter_check.h"
 #include "recipe/resolve_state.h"
