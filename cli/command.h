@@ -21,11 +21,15 @@ class Arguments {
 };
 
 struct FlagSpec {
-  std::string name;   ///< "--threads"
-  std::string value;  ///< name of its value in the help ("N"); "" for a switch
+  std::string name;     ///< "--threads"
+  std::string aliases;  ///< "-j,--num-threads"
+  std::string value;    ///< name of its value in the help ("N"); "" for a switch
   std::string help;
   std::string environment;  ///< variable that sets it, or ""
   bool repeated = false;
+  bool negatable =
+      false;          ///< a switch with a form "--no-…", under whose name it is stored where that came last
+  std::string group;  ///< heading in the help; "": the usual one
 };
 
 struct PositionalSpec {
