@@ -21,12 +21,16 @@ class Arguments {
 };
 
 struct FlagSpec {
-  std::string name;   ///< "--threads"
-  std::string value;  ///< name of its value in the help ("N"); "" for a switch
+  std::string name;     ///< "--threads"
+  std::string aliases;  ///< "-j,--num-threads"
+  std::string value;    ///< name of its value in the help ("N"); "" for a switch
   std::string help;
   std::string environment;  ///< variable that sets it, or ""
   bool repeated = false;
   std::vector<std::string> choices;  ///< the only values that there are; empty: it takes others
+  bool negatable =
+      false;          ///< a switch with a form "--no-…", under whose name it is stored where that came last
+  std::string group;  ///< heading in the help; "": the usual one
 };
 
 struct PositionalSpec {
@@ -75,7 +79,9 @@ struct ExitStatusSpec {
 /// The exit statuses of all commands together.
 const std::vector<ExitStatusSpec>& AllStatuses();
 
-/// All spellings of a flag: "-o", "--output".
+/// "--no-quiet" of "--quiet".
+std::string NegativeOf(const std::string& name);
+/// All spellings of a flag: "-o", "--output"; "--quiet", "--no-quiet".
 std::vector<std::string> SpellingsOf(const FlagSpec& flag);
 
 /// True when the words of a command line ask for JSON, whether or not the rest of them make sense.

@@ -27,11 +27,16 @@ const std::vector<const Command*>& AllCommands() {
   return commands;
 }
 
+std::string NegativeOf(const std::string& name) {
+  return "--no-" + name.substr(2);
+}
+
 std::vector<std::string> SpellingsOf(const FlagSpec& flag) {
   std::vector<std::string> spellings;
-  std::istringstream words(flag.name);
+  std::istringstream words(flag.name + "," + flag.aliases);
   for (std::string word; std::getline(words, word, ',');)
     spellings.push_back(word);
+  if (flag.negatable) spellings.push_back(NegativeOf(flag.name));
   return spellings;
 }
 

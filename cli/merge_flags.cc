@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <system_error>
 
+#include "mergekit_flags.h"
 #include "terminal.h"
 
 namespace mergepipe::cli {
@@ -132,6 +133,7 @@ std::vector<FlagSpec> MergeFlags() {
        .choices = {"gram", "norm", "uniform", "fair", "random"}},
       CatalogFlag(),
       {.name = "--seed",
+       .aliases = "--random-seed",
        .value = "N",
        .help = "seed of the methods that drop at random; default 0",
        .environment = "MERGEPIPE_SEED"},
@@ -163,8 +165,8 @@ std::vector<FlagSpec> MergeFlags() {
        .environment = ""},
       {.name = "--force", .value = "", .help = "replace an existing output", .environment = ""},
   };
-  for (FlagSpec& flag : CommonFlags())
-    flags.push_back(std::move(flag));
+  for (auto& more : {CommonFlags(), MergekitFlags()})
+    flags.insert(flags.end(), more.begin(), more.end());
   return flags;
 }
 
@@ -198,6 +200,8 @@ Result<MergeRequest> MergeRequestOf(const Arguments& arguments, bool needs_outpu
   request.allow_nonfinite = arguments.Has("--allow-nonfinite");
   request.force = arguments.Has("--force");
   request.resume = arguments.Has("--resume");
+  auto taken_from_mergekit = TakeMergekitFlags(arguments, request);
+  if (!taken_from_mergekit) return Fail(std::move(taken_from_mergekit).error());
   auto options = RunOptionsOf(arguments);
   if (!options) return Fail(std::move(options).error());
   request.run = std::move(*options);

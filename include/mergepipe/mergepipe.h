@@ -45,6 +45,15 @@ std::string MissingName(MissingTensors missing);
 /// Fails with kUsage for any other name.
 Result<MissingTensors> ParseMissing(const std::string& name);
 
+/// How an output is stored, whatever its values are.
+struct OutputForm {
+  /// Most bytes of weights in one file, 0: all in one; nothing: the base's files where the output has its
+  /// tensors, else 5 GB.
+  std::optional<uint64_t> shard_bytes;
+  bool copies_tokenizer = true;
+  bool writes_card = true;
+};
+
 /// A merge described by flags instead of YAML.
 struct FlagRecipe {
   std::string base;
@@ -74,6 +83,9 @@ struct MergeRequest {
   bool resume = false;                  ///< continue an interrupted run
   bool allow_nonfinite = false;         ///< go on where values are NaN or infinite
   MissingTensors missing = MissingTensors::kError;
+  OutputForm form;
+  std::vector<std::string> hub_caches;  ///< looked in before the usual Hugging Face caches
+  std::vector<std::string> remarks;     ///< about the request itself; told before all warnings
   RunOptions run;
 };
 

@@ -46,7 +46,8 @@ struct Stage {
 
 class Chain {
  public:
-  Chain(const MergeRequest& request, std::string where) : request_(request), where_(std::move(where)) {}
+  Chain(const MergeRequest& request, std::string where)
+      : request_(request), where_(std::move(where)), warnings_(request.remarks) {}
 
   // Everything that can be checked without data. All faults at once.
   Result<void> Prepare(std::vector<RecipeDocument> documents, bool makes_output) {
@@ -201,6 +202,7 @@ class Chain {
     Stage& stage = stages_[number];
     stage.request = request_;
     stage.request.output = stage.output;
+    stage.request.remarks.clear();  // they are of the whole file
     auto draft = DraftRequest(stage.request, TextOf(stage, /*exists=*/false), /*under_budget=*/false);
     auto planned = draft ? PlanOutput(draft->plan, stage.output) : Fail(draft.error());
     if (!planned) {

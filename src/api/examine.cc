@@ -1,3 +1,4 @@
+#include "api/open_model.h"
 #include "api/session.h"
 #include "base/text.h"
 #include "base/try.h"
@@ -47,7 +48,7 @@ Result<Report> DescribeMethods(const std::string& name) {
 
 Result<Report> Inspect(const std::string& model) {
   Ledger ledger;
-  const auto checkpoint = MP_TRY(Checkpoint::Open(model, model, ledger));
+  const auto checkpoint = MP_TRY(OpenModel(model, ledger));
   const Json json = MP_TRY(InspectReportJson(*checkpoint, model));
   return Report{JsonText(json), MP_TRY(InspectReportText(*checkpoint)), checkpoint->notes()};
 }
@@ -55,10 +56,10 @@ Result<Report> Inspect(const std::string& model) {
 Result<Report> Diff(const std::string& a, const std::string& b, const std::string& base,
                     const RunOptions& options) {
   Ledger ledger;
-  const auto first = MP_TRY(Checkpoint::Open(a, a, ledger));
-  const auto second = MP_TRY(Checkpoint::Open(b, b, ledger));
+  const auto first = MP_TRY(OpenModel(a, ledger));
+  const auto second = MP_TRY(OpenModel(b, ledger));
   std::unique_ptr<Checkpoint> reference;
-  if (!base.empty()) reference = MP_TRY(Checkpoint::Open(base, base, ledger));
+  if (!base.empty()) reference = MP_TRY(OpenModel(base, ledger));
   const kernels::Kernels* kernels = MP_TRY(KernelsFromEnvironment());
   ProgressCounters progress;
   const ProgressReporter reporter(options, progress);

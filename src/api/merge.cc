@@ -4,6 +4,7 @@
 
 #include "api/chain.h"
 #include "api/merge_run.h"
+#include "api/output_form.h"
 #include "api/planning.h"
 #include "api/saved_plan.h"
 #include "api/session.h"
@@ -163,6 +164,7 @@ class MergeRun {
                      {"options",
                       {{"allow_nonfinite", request_.allow_nonfinite},
                        {"missing", MissingName(request_.missing)},
+                       {"form", OutputFormJson(request_.form)},
                        {"memory_bytes", plan_.options.memory_bytes},
                        {"threads", plan_.options.threads}}},
                      {"nonfinite_tensors", result.nonfinite_tensors},
@@ -330,6 +332,7 @@ Result<Report> Replay(const std::string& manifest_folder, const MergeRequest& re
   again.seed = core.at("seed");
   again.allow_nonfinite = envelope.at("options").at("allow_nonfinite");
   again.missing = MP_TRY(ParseMissing(envelope.at("options").at("missing")));
+  again.form = OutputFormFrom(envelope.at("options").at("form"));
   const SavedDecision saved = DecisionFrom(manifest);
   // Under a budget the memory decides what fits into it.
   if (saved.HasBudget()) again.run.memory_bytes = envelope.at("options").at("memory_bytes");

@@ -38,6 +38,7 @@ class Resolver {
     if (HasFaults()) return Verdict(check);
     BuildScopes(state_);
     ChooseChatTemplate(state_);
+    LeaveOutChatTemplate();
     if (HasFaults()) return Verdict(check);
     ResolveTensors(state_);
     check.CheckReach(state_.scopes, !state_.files_alone);
@@ -55,6 +56,7 @@ class Resolver {
     state_.merge.method = state_.method;
     state_.merge.warnings = state_.recipe.warnings;
     state_.merge.seed = state_.options.seed;
+    state_.merge.form = state_.options.form;
     if (state_.method == nullptr) {
       return Fail(Code::kUsage,
                   Format("{}: there is no merge_method '{}'{}; known: {}", state_.recipe.where,
@@ -118,7 +120,8 @@ class Resolver {
     const auto& donor = state_.CheckpointOf(state_.merge.donor).tensors();
     const auto in_donor = [&](const ResolvedTensor& tensor) { return donor.count(tensor.name) > 0; };
     state_.merge.keeps_layout =
-        state_.merge.keeps_layout && state_.merge.tensors.size() == donor.size() &&
+        state_.merge.keeps_layout && !state_.merge.form.shard_bytes &&
+        state_.merge.tensors.size() == donor.size() &&
         std::all_of(state_.merge.tensors.begin(), state_.merge.tensors.end(), in_donor);
     for (const ResolvedModel& model : state_.shelf.models()) {
       for (const std::string& note : model.checkpoint->notes())
@@ -131,6 +134,15 @@ class Resolver {
     state_.merge.paths = state_.shelf.paths();
     AccountForInputs();
     return std::move(state_.merge);
+  }
+
+  // A template without a tokenizer would be read by nobody.
+  void LeaveOutChatTemplate() {
+    if (state_.options.form.copies_tokenizer || !state_.merge.chat_template) return;
+    state_.merge.chat_template.reset();
+    state_.merge.warnings.push_back(
+        Format("{}: the chat template is not written, since --no-copy-tokenizer leaves out the tokenizer",
+               state_.recipe.where));
   }
 
   // A head that the donor does not store was untied by another model: the output's config must say so.

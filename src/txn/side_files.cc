@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "format/chat_template.h"
+#include "format/hub_cache.h"
 
 namespace mergepipe {
 namespace fs = std::filesystem;
@@ -20,6 +21,17 @@ const Checkpoint& Donor(const ResolvedMerge& merge) {
 // Names that configs use for the number of layers.
 constexpr std::array<const char*, 6> kLayerKeys = {
     "num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_decoder_layers", "decoder_layers"};
+
+constexpr std::array<const char*, 11> kTokenizerFiles = {"added_tokens.json",    "chat_template.json",
+                                                         "merges.txt",           "sentencepiece.bpe.model",
+                                                         "spiece.model",         "special_tokens_map.json",
+                                                         "tokenizer.json",       "tokenizer.model",
+                                                         "vocab.json",           "vocab.txt",
+                                                         "tokenizer_config.json"};
+
+bool IsTokenizerFile(const std::string& name) {
+  return std::find(kTokenizerFiles.begin(), kTokenizerFiles.end(), name) != kTokenizerFiles.end();
+}
 
 bool SetTypes(OrderedJson& config, const std::string& dtype) {
   bool changed = false;
@@ -91,10 +103,12 @@ class SideFileList {
     if (HasIndex(plan_)) Write(kIndexName, BuildIndex(plan_).dump(2) + "\n");
     const OrderedJson config = MP_TRY(EditedConfig(merge_));
     if (!config.is_null()) Write(kConfigName, config.dump(2) + "\n");
+    const bool copies_tokenizer = merge_.form.copies_tokenizer;
     if (merge_.chat_template) MP_TRY(WriteChatTemplate(*merge_.chat_template));
     for (const std::string& name : MP_TRY(Donor(merge_).SideFiles())) {
       const bool ours = name == kRecipeName || name == kCardName || name == kManifestName ||
-                        files_.count(name) > 0 || (merge_.chat_template && HoldsChatTemplates(name));
+                        files_.count(name) > 0 || (merge_.chat_template && HoldsChatTemplates(name)) ||
+                        (!copies_tokenizer && (IsTokenizerFile(name) || HoldsChatTemplates(name)));
       if (ours) continue;
       if (const auto origin = Donor(merge_).OriginOf(name)) files_[name] = *origin;
     }
@@ -140,7 +154,7 @@ Result<SideFiles> WriteSideFiles(const Plan& plan, const std::string& recipe_tex
   }
   made.notes[kRecipeName] = MP_TRY(WriteText(kRecipeName, recipe_text, staging));
   // Files alone make files alone: there is no model that a card could be of.
-  if (!Donor(merge).is_single_file())
+  if (!Donor(merge).is_single_file() && merge.form.writes_card)
     made.notes[kCardName] = MP_TRY(WriteText(kCardName, ModelCard(merge, recipe_text), staging));
   return made;
 }
@@ -184,13 +198,14 @@ Result<OrderedJson> EditedConfig(const ResolvedMerge& merge) {
 std::string ModelCard(const ResolvedMerge& merge, const std::string& recipe_text) {
   std::string parents, bullets;
   for (const ResolvedModel& model : merge.models) {
-    parents += Format("- {}\n", JsonText(model.name));
-    bullets += Format("- `{}`\n", model.name);
+    const auto hub_name = HubNameOf(model.path);
+    if (hub_name) parents += Format("- {}\n", JsonText(*hub_name));
+    bullets += Format("- `{}`\n", IsUtf8(model.name) ? model.name : JsonText(model.name));
   }
   const Method& method = *merge.method;
   std::string card =
-      Format("---\nbase_model:\n{}library_name: transformers\ntags:\n- mergepipe\n- mergekit\n- merge\n---\n",
-             parents);
+      Format("---\n{}library_name: transformers\ntags:\n- mergepipe\n- mergekit\n- merge\n---\n",
+             parents.empty() ? "" : "base_model:\n" + parents);
   card += Format("# Merged model\n\nMade with mergepipe from checkpoints on disk, by the method `{}`: {}.\n",
                  method.name, method.summary);
   if (!method.paper.empty()) card += Format("Paper: {}.\n", method.paper);
