@@ -10,6 +10,7 @@
 #include "api/stage_reuse.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "catalog/identity.h"
 #include "planner/blocks.h"
 #include "planner/budget.h"
 #include "planner/choose.h"
@@ -38,7 +39,8 @@ struct Stage {
   Budget budget;
   std::shared_ptr<Ledger> ledger;
   std::vector<std::string> warnings;
-  std::vector<std::string> inputs;  // absolute, stages left out
+  std::vector<std::string> inputs;   // absolute, stages left out
+  std::vector<std::string> checked;  // by model: the state that was checked
   std::shared_ptr<const PlannedCheckpoint> planned;
   std::string key;
   bool reused = false;
@@ -68,6 +70,7 @@ class Chain {
 
   Result<Report> Merge() {
     const Stopwatch watch;
+    ForgetPlans();
     Json reports = Json::array();
     std::string text;
     for (const size_t s : order_) {
@@ -224,14 +227,16 @@ class Chain {
   void ShareBudget() {
     const auto asked = request_.budget.empty() ? Result<Budget>(Budget{}) : ParseBudget(request_.budget);
     if (!asked || asked->kind != Budget::Kind::kBytes) return;
-    double whole = 0;
+    uint64_t whole = 0;
     for (const Stage& stage : stages_)
-      whole += static_cast<double>(stage.plan.costs.full_expert_bytes);
+      whole += stage.plan.costs.full_expert_bytes;
     uint64_t left = asked->bytes;
     for (const size_t s : order_) {
-      const auto full = static_cast<double>(stages_[s].plan.costs.full_expert_bytes);
-      const double share = whole > 0 ? static_cast<double>(asked->bytes) * (full / whole) : 0;
-      const uint64_t bytes = s == result_ ? left : std::min(left, static_cast<uint64_t>(share));
+      const uint64_t full = stages_[s].plan.costs.full_expert_bytes;
+      const double part = whole > 0 ? static_cast<double>(full) / static_cast<double>(whole) : 0;
+      const uint64_t share =
+          asked->bytes >= whole ? full : static_cast<uint64_t>(static_cast<double>(asked->bytes) * part);
+      const uint64_t bytes = s == result_ ? left : std::min(left, share);
       left -= bytes;
       stages_[s].budget.bytes = bytes;
       stages_[s].request.budget = std::to_string(bytes);
@@ -307,6 +312,16 @@ class Chain {
     return device(a) == device(b);
   }
 
+  // Drafts hold open files and masks; each stage is planned anew when its turn comes.
+  void ForgetPlans() {
+    for (Stage& stage : stages_) {
+      stage.checked = StatesOf(stage, *stage.plan.merge);
+      stage.plan = {};
+      stage.planned.reset();
+      stage.ledger.reset();
+    }
+  }
+
   // --- execution
   // ----------------------------------------------------------------------------------------------
 
@@ -326,28 +341,27 @@ class Chain {
   }
 
   // What was checked is what is merged.
-  Result<void> CheckStillTheSame(const Stage& stage, const ResolvedMerge& now) const {
-    const ResolvedMerge& then = *stage.plan.merge;
-    for (size_t m = 0; m < then.models.size(); ++m) {
-      const Checkpoint& checked = *then.models[m].checkpoint;
-      const bool same =
-          m < now.models.size() &&
-          (checked.is_planned() ? checked.HeaderDigest() == now.models[m].checkpoint->HeaderDigest()
-                                : SameFiles(checked, *now.models[m].checkpoint));
-      if (!same)
-        return Fail(Code::kInvalidInput,
-                    Format("{}: the input '{}' was changed while earlier stages ran; run the same "
-                           "command again",
-                           then.models[m].path, then.models[m].name));
+  static Result<void> CheckStillTheSame(const Stage& stage, const ResolvedMerge& now) {
+    const std::vector<std::string> states = StatesOf(stage, now);
+    for (size_t m = 0; m < states.size(); ++m) {
+      if (m < stage.checked.size() && states[m] == stage.checked[m]) continue;
+      return Fail(
+          Code::kInvalidInput,
+          Format("{}: the input '{}' was changed while earlier stages ran; run the same command again",
+                 now.models[m].path, now.models[m].name));
     }
     return {};
   }
 
-  static bool SameFiles(const Checkpoint& a, const Checkpoint& b) {
-    return std::equal(a.shards().begin(), a.shards().end(), b.shards().begin(), b.shards().end(),
-                      [](const Shard& x, const Shard& y) {
-                        return x.source->Stamp() == y.source->Stamp() && x.header.digest == y.header.digest;
-                      });
+  // Stages are known by their headers, which are known before they are made; other inputs by their files too.
+  static std::vector<std::string> StatesOf(const Stage& stage, const ResolvedMerge& merge) {
+    std::vector<std::string> states;
+    for (const ResolvedModel& model : merge.models) {
+      const bool given =
+          std::find(stage.inputs.begin(), stage.inputs.end(), model.path) != stage.inputs.end();
+      states.push_back(given ? StampKey(*model.checkpoint) : model.checkpoint->HeaderDigest());
+    }
+    return states;
   }
 
   Result<MergeOutcome> Reused(const Stage& stage) const {
@@ -357,7 +371,7 @@ class Chain {
                   Format("{}: vanished while the merge ran; run the same command again", stage.output));
     MergeOutcome outcome;
     outcome.json = {{"output", stage.output},
-                    {"method", stage.plan.merge->method->name},
+                    {"method", manifest.at("core").at("method")},
                     {"plan_digest", manifest.at("core").at("plan_digest")},
                     {"root_digest", manifest.at("root_digest")}};
     AddStageFields(stage, outcome.json);

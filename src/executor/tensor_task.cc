@@ -22,6 +22,8 @@ TensorTask::TensorTask(const Plan& plan, size_t tensor, const kernels::Kernels& 
     source_pieces_.push_back(
         std::make_unique<LeafPieces>(plan_.leaf_elements() * bytes, plan_.elements * bytes));
   if (plan_.resident) resident.resize(plan_.items);
+  if (PaddingMeans::Wanted(resolved))
+    padding = std::make_unique<PaddingMeans>(resolved, mask_.reads_all() ? nullptr : &mask_, kernels);
 }
 
 void TensorTask::HashSource(size_t source, const ItemData& item) {

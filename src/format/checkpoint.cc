@@ -333,6 +333,14 @@ Result<std::unique_ptr<Checkpoint>> Checkpoint::OpenPlanned(std::shared_ptr<cons
   return checkpoint;
 }
 
+void Checkpoint::Rename(const std::map<std::string, std::string>& names) {
+  for (const auto& [stored, name] : names) {
+    auto node = tensors_.extract(stored);
+    node.key() = name;
+    tensors_.insert(std::move(node));
+  }
+}
+
 const TensorEntry* Checkpoint::Find(const std::string& tensor_name) const {
   const auto found = tensors_.find(tensor_name);
   return found == tensors_.end() ? nullptr : &entry(found->second);

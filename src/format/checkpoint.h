@@ -42,6 +42,10 @@ class Checkpoint {
   static Result<std::unique_ptr<Checkpoint>> OpenPlanned(std::shared_ptr<const PlannedCheckpoint> planned,
                                                          const std::string& name, Ledger& ledger);
 
+  /// Gives tensors other names, by stored name, under which they are found from now on; their entries keep
+  /// what the files say.
+  void Rename(const std::map<std::string, std::string>& names);
+
   const std::string& name() const { return name_; }
   const std::string& folder() const { return folder_; }  ///< absolute; "" never
   bool is_single_file() const {

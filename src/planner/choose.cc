@@ -13,6 +13,7 @@
 #include "planner/access_order.h"
 #include "planner/blocks.h"
 #include "planner/certificate.h"
+#include "planner/fetched.h"
 
 namespace mergepipe {
 namespace {
@@ -21,11 +22,18 @@ namespace {
 uint64_t FixedBytes(const Plan& plan) {
   uint64_t bytes = 0;
   for (size_t t = 0; t < plan.tensors.size(); ++t) {
-    const TensorSource& reference = plan.merge->tensors[t].sources[0];
-    if (!plan.reference_model[reference.model])
-      bytes += EntryOf(*plan.merge, reference).bytes() * plan.tensors[t].passes();
+    for (size_t s = 0; s < plan.merge->tensors[t].sources.size(); ++s)
+      bytes += MayOmit(plan, t, s) ? 0 : BytesFetched(plan, t, s).expert * plan.tensors[t].passes();
   }
   return bytes;
+}
+
+// A tensor whose rows are laid out anew, of which no catalog knows anything; null where there is none.
+const ResolvedTensor* FirstGathered(const ResolvedMerge& merge) {
+  const auto found =
+      std::find_if(merge.tensors.begin(), merge.tensors.end(),
+                   [](const ResolvedTensor& tensor) { return tensor.sources[0].rows != nullptr; });
+  return found == merge.tensors.end() ? nullptr : &*found;
 }
 
 // As --block-size takes it.
@@ -182,8 +190,7 @@ class Chooser {
       for (size_t b = 0; b < blocks && s > 0; ++b)
         outcome.energy += errors.Energy(s, b);
       if (MayOmit(plan_, t, s))
-        outcome.available_bytes =
-            EntryOf(merge_, merge_.tensors[t].sources[s]).bytes() * plan_.tensors[t].passes();
+        outcome.available_bytes = BytesFetched(plan_, t, s).expert * plan_.tensors[t].passes();
     }
   }
 
@@ -207,6 +214,11 @@ class Chooser {
   }
 
   Result<size_t> CutByDeviation() {
+    if (const ResolvedTensor* gathered = FirstGathered(merge_))
+      return Fail(Code::kUsage,
+                  Format("--max-deviation can not be kept: the tokenizer lays the rows of tensor '{}' out "
+                         "anew, and nobody has measured them in this order; use --budget",
+                         gathered->name));
     if (evidence_.strength() != Strength::kFull || !all_exact_) {
       std::string experts;
       for (size_t m = 0; m < merge_.models.size(); ++m)
@@ -433,7 +445,8 @@ Result<void> CheckFits(const Plan& draft, uint64_t budget_bytes) {
   if (draft.budget.sample_bytes + FixedBytes(draft) <= budget_bytes) return {};
   return Fail(
       Code::kUsage,
-      Format("the budget is {} but {} of the experts can not be left out: no model can stand in for them",
+      Format("the budget is {} but {} of the experts can not be left out: no model can stand in for them, "
+             "or they are rows of tokens that the base lacks",
              HumanBytes(budget_bytes), HumanBytes(FixedBytes(draft))));
 }
 
@@ -447,8 +460,8 @@ uint64_t SampleLimit(const Plan& draft, const Budget& budget) {
 bool WantsSamples(const Plan& draft, const Budget& budget, const Evidence& evidence) {
   const auto bytes = budget.Bytes(draft.costs.full_expert_bytes);
   const bool looks = budget.policy != Policy::kUniform && budget.policy != Policy::kRandom;
-  return bytes && *bytes < draft.costs.full_expert_bytes && looks && evidence.strength() != Strength::kFull &&
-         SampleLimit(draft, budget) > 0;
+  const bool wants = evidence.strength() != Strength::kFull || FirstGathered(*draft.merge) != nullptr;
+  return bytes && *bytes < draft.costs.full_expert_bytes && looks && wants && SampleLimit(draft, budget) > 0;
 }
 
 }  // namespace mergepipe

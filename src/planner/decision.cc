@@ -183,6 +183,7 @@ Json TensorDecision(const Plan& plan, size_t t) {
     reads.push_back(
         {s.available_bytes / passes, s.read_bytes / passes, s.lossless_bytes / passes, s.error, s.energy});
   json["reads"] = reads;
+  if (plan.merge->tensors[t].sources[0].rows != nullptr) json["gathered"] = true;
   json["elements"] = plan.tensors[t].elements;
   json["block_elements"] = BlockElements(plan, t);
   return json;

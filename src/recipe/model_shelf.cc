@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/text.h"
+#include "recipe/other_names.h"
 
 namespace mergepipe {
 namespace fs = std::filesystem;
@@ -69,9 +70,23 @@ void ModelShelf::NoteSpelling(const ModelRef& ref, const std::string& absolute, 
   if (!ref.revision.empty() && !is_whole_text && !HubNameOf(absolute))
     warnings_.push_back(Format("{}: '{}' is a folder here; its revision '{}' means nothing and is ignored",
                                where, ref.path, ref.revision));
-  if (ref.overrides_architecture)
-    warnings_.push_back(Format("{}: override_architecture of '{}' is ignored; merging goes by tensor names",
-                               where, ref.path));
+}
+
+// The first model's names count, the base's where there is one. Files alone are taken as they are.
+void ModelShelf::AdoptNames(const Checkpoint& first, Checkpoint& checkpoint, const std::string& where) {
+  if (first.is_single_file() || checkpoint.is_single_file()) return;
+  const auto names = NamesIn(first, checkpoint);
+  if (names.empty()) return;
+  const auto& [stored, name] = *names.begin();
+  warnings_.push_back(
+      Format("{}: '{}' names {} tensors otherwise than '{}'; they are taken as the same, '{}' as '{}'", where,
+             checkpoint.name(), names.size(), first.name(), stored, name));
+  checkpoint.Rename(names);
+}
+
+// Merging goes by tensor names; what is left for the class name to do is to stand in the output's config.
+void ModelShelf::NoteArchitecture(const ModelRef& ref, ResolvedModel& model) {
+  if (!ref.override_architecture.empty()) model.architecture = ref.override_architecture;
 }
 
 Result<std::unique_ptr<Checkpoint>> ModelShelf::OpenAt(const std::string& path, const ModelRef& ref) {
@@ -111,7 +126,10 @@ std::optional<size_t> ModelShelf::Open(const ModelRef& ref, const std::string& w
   const std::string absolute = fs::absolute(located, error).lexically_normal().string();
   NoteSpelling(ref, absolute, where);
   const auto known = by_path_.find(key);
-  if (known != by_path_.end()) return known->second;
+  if (known != by_path_.end()) {
+    if (known->second) NoteArchitecture(ref, models_[*known->second]);
+    return known->second;
+  }
   by_path_[key] = std::nullopt;
   auto checkpoint = OpenAt(located, ref);
   if (!checkpoint) {
@@ -121,9 +139,11 @@ std::optional<size_t> ModelShelf::Open(const ModelRef& ref, const std::string& w
       Fault(why.code, fault);
     return std::nullopt;
   }
+  if (!models_.empty()) AdoptNames(*models_[0].checkpoint, **checkpoint, where);
   models_.push_back(
-      {ref.Text(), fs::absolute(located, error).lexically_normal().string(), std::move(*checkpoint)});
+      {ref.Text(), fs::absolute(located, error).lexically_normal().string(), std::move(*checkpoint), ""});
   by_path_[key] = models_.size() - 1;
+  NoteArchitecture(ref, models_.back());
   return models_.size() - 1;
 }
 

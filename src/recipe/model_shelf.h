@@ -38,6 +38,8 @@ class ModelShelf {
   Result<std::unique_ptr<Checkpoint>> OpenAt(const std::string& path, const ModelRef& ref);
   std::string Advice(const ModelRef& ref) const;
   std::string Neighbour(const std::string& path) const;
+  void AdoptNames(const Checkpoint& first, Checkpoint& checkpoint, const std::string& where);
+  static void NoteArchitecture(const ModelRef& ref, ResolvedModel& model);
   void NoteSpelling(const ModelRef& ref, const std::string& absolute, const std::string& where);
   void Fault(Code code, std::string text);
 

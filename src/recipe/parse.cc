@@ -7,6 +7,7 @@
 #include "base/try.h"
 #include "methods/method.h"
 #include "recipe/recipe.h"
+#include "recipe/settings.h"
 
 namespace mergepipe {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 constexpr size_t kMaxNodes = 200'000;
 constexpr size_t kMaxDepth = 32;
 constexpr uint64_t kMaxLayers = 1'000'000'000;
+constexpr uint64_t kMaxCount = 1u << 24;
 
 const std::vector<std::string> kTopKeys = {
     "merge_method", "base_model", "models",           "slices",    "modules",       "parameters", "dtype",
@@ -25,6 +27,10 @@ const std::vector<std::string> kModuleKeys = {"models", "slices", "parameters"};
 const std::vector<std::string> kRefKeys = {"model", "lora", "override_architecture"};
 const std::vector<std::string> kPathKeys = {"path", "revision"};
 const std::vector<std::string> kEntryKeys = {"filter", "value"};
+const std::vector<std::string> kTokenizerKeys = {"source", "tokens", "pad_to_multiple_of"};
+const std::vector<std::string> kTokenKeys = {"source", "force"};
+const std::vector<std::string> kTokenSourceKeys = {"kind", "model", "token", "token_id"};
+const std::vector<std::string> kTokenKinds = {"model_token", "zero"};
 
 /// Walks the YAML tree and collects every fault instead of stopping at the first.
 class RecipeReader {
@@ -146,22 +152,94 @@ class RecipeReader {
     recipe_.name_at = PlaceOf(top["name"]);
   }
 
-  // The tokenizer is the base's, copied; the other choices need embeddings to be laid out anew.
   void ReadTokenizer(const YAML::Node& top) {
     if (Has(top, "tokenizer") && Has(top, "tokenizer_source"))
       Fault(top["tokenizer"], "'tokenizer' and 'tokenizer_source' exclude each other");
-    const auto source = ReadText(top, "tokenizer_source");
-    if (source && *source != "base")
-      Unsupported(top["tokenizer_source"],
-                  Format("tokenizer_source '{}' is not supported yet; use 'base'", *source));
-    if (Has(top, "tokenizer")) {
-      const YAML::Node& node = top["tokenizer"];
-      const bool base = node.IsMap() && node.size() == 1 && node["source"] && node["source"].IsScalar() &&
-                        node["source"].Scalar() == "base";
-      if (!base) Unsupported(node, "tokenizer settings other than {source: base} are not supported yet");
+    if (Has(top, "tokenizer_source")) {
+      recipe_.tokenizer.emplace().at = PlaceOf(top["tokenizer_source"]);
+      ReadTokenizerSource(top["tokenizer_source"]);
+    } else if (Has(top, "tokenizer") && ExpectMap(top["tokenizer"], "'tokenizer'")) {
+      const YAML::Node node = top["tokenizer"];
+      recipe_.tokenizer.emplace().at = PlaceOf(node);
+      CheckKeys(node, kTokenizerKeys, "in 'tokenizer'");
+      if (Has(node, "source")) ReadTokenizerSource(node["source"]);
+      if (Has(node, "tokens")) ReadTokens(node["tokens"]);
+      if (Has(node, "pad_to_multiple_of"))
+        recipe_.tokenizer->pad_to_multiple_of =
+            ReadCount(node["pad_to_multiple_of"], "pad_to_multiple_of", 1);
     }
     const auto chat = ReadText(top, "chat_template");
     if (chat && !chat->empty()) recipe_.chat_template = {*chat, PlaceOf(top["chat_template"])};
+  }
+
+  void ReadTokenizerSource(const YAML::Node& node) {
+    TokenizerSpec& spec = *recipe_.tokenizer;
+    const std::string text = node.IsScalar() ? node.Scalar() : "";
+    if (text == "union" || text == "base") {
+      spec.source = text == "union" ? TokenizerSpec::Source::kUnion : TokenizerSpec::Source::kBase;
+    } else {
+      spec.source = TokenizerSpec::Source::kModel;
+      spec.model = ReadRef(node);
+    }
+  }
+
+  void ReadTokens(const YAML::Node& node) {
+    if (!ExpectMap(node, "'tokens'")) return;
+    for (const auto& pair : node) {
+      TokenSpec token{.token = pair.first.Scalar(), .at = PlaceOf(pair.first)};
+      const std::string context = Format("token '{}'", token.token);
+      if (!ExpectMap(pair.second, context)) continue;
+      CheckKeys(pair.second, kTokenKeys, "in " + context);
+      if (const auto force = ReadText(pair.second, "force")) {
+        const auto value = ConvertScalar({.name = "force", .type = ParamType::kBool}, *force);
+        if (!value) Fault(pair.second["force"], Format("'force' is true or false, not '{}'", *force));
+        token.force = value && *value != 0;
+      }
+      if (Has(pair.second, "source")) ReadTokenSource(pair.second["source"], context, token);
+      recipe_.tokenizer->tokens.push_back(std::move(token));
+    }
+  }
+
+  // A model, {kind: model_token, …} or {kind: zero}.
+  void ReadTokenSource(const YAML::Node& node, const std::string& context, TokenSpec& token) {
+    if (!node.IsMap() || !Has(node, "kind")) {
+      if (node.IsMap() && !Has(node, "model"))
+        return Fault(node, Format("the source of {} has no 'kind'; it is one of {}", context,
+                                  Join(kTokenKinds, ", ")));
+      token.kind = TokenSpec::Kind::kModel;
+      token.model = ReadRef(node);
+      return;
+    }
+    CheckKeys(node, kTokenSourceKeys, Format("in the source of {}", context));
+    const std::string kind = ReadText(node, "kind").value_or("");
+    if (kind == "zero") {
+      token.kind = TokenSpec::Kind::kZero;
+    } else if (kind == "model_token") {
+      ReadModelToken(node, context, token);
+    } else {
+      Fault(node["kind"], Format("the source of {} has the kind '{}', which is none of {}{}", context, kind,
+                                 Join(kTokenKinds, ", "), DidYouMean(kind, kTokenKinds)));
+    }
+  }
+
+  void ReadModelToken(const YAML::Node& node, const std::string& context, TokenSpec& token) {
+    token.kind = TokenSpec::Kind::kModelToken;
+    if (Has(node, "model")) {
+      token.model = ReadRef(node["model"]);
+    } else {
+      Fault(node, Format("the source of {} has no 'model'", context));
+    }
+    token.of_token = ReadText(node, "token");
+    if (Has(node, "token_id")) token.of_id = ReadCount(node["token_id"], "token_id", 0);
+    if (Has(node, "token") == Has(node, "token_id"))
+      Fault(node, Format("the source of {} needs exactly one of 'token' and 'token_id'", context));
+  }
+
+  std::optional<uint64_t> ReadCount(const YAML::Node& node, const char* key, uint64_t least) {
+    const auto count = ParseUnsigned(node.IsScalar() ? node.Scalar() : "");
+    if (count && *count >= least && *count <= kMaxCount) return *count;
+    Fault(node, Format("'{}' is a whole number from {} to {}", key, least, kMaxCount));
+    return std::nullopt;
   }
 
   std::vector<SliceSpec> ReadSlices(const YAML::Node& node) {
@@ -249,7 +327,7 @@ class RecipeReader {
       CheckKeys(node, kRefKeys, "in a model reference");
       if (!Has(node, "model")) Fault(node, "a model reference has no 'model'");
       if (Has(node, "model")) ReadPath(node["model"], &ref.path, &ref.revision);
-      ref.overrides_architecture = Has(node, "override_architecture");
+      ref.override_architecture = ReadText(node, "override_architecture").value_or("");
       std::string lora_revision;
       if (Has(node, "lora")) ReadPath(node["lora"], &ref.lora, &lora_revision);
       if (!lora_revision.empty()) ref.lora += "@" + lora_revision;

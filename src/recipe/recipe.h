@@ -22,7 +22,7 @@ struct ModelRef {
   std::string path;
   std::string revision;
   std::string lora;
-  bool overrides_architecture = false;  ///< accepted for mergekit's sake
+  std::string override_architecture;  ///< class name for the output's config; "": the model's own
   RecipePlace at;
   std::string Text() const;
 };
@@ -68,6 +68,28 @@ struct ModuleSpec {
   RecipePlace at;
 };
 
+/// What a recipe says of the embedding of one token.
+struct TokenSpec {
+  enum class Kind { kDefault, kModel, kModelToken, kZero };
+  std::string token;
+  Kind kind = Kind::kDefault;
+  ModelRef model;                       ///< kModel, kModelToken
+  std::optional<std::string> of_token;  ///< kModelToken: this one or of_id
+  std::optional<uint64_t> of_id;
+  bool force = false;  ///< also in models that have the token
+  RecipePlace at;
+};
+
+/// The tokenizer of the output: `tokenizer`, or `tokenizer_source`.
+struct TokenizerSpec {
+  enum class Source { kUnion, kBase, kModel };
+  Source source = Source::kUnion;
+  ModelRef model;  ///< kModel
+  std::vector<TokenSpec> tokens;
+  std::optional<uint64_t> pad_to_multiple_of;
+  RecipePlace at;
+};
+
 /// How a conversation becomes one text: "auto", a name, or a template itself.
 struct ChatTemplateSpec {
   std::string text;
@@ -85,6 +107,7 @@ struct Recipe {
   std::optional<ModelRef> base_model;
   std::optional<std::string> dtype, out_dtype;
   std::optional<std::string> budget;  ///< as written
+  std::optional<TokenizerSpec> tokenizer;
   std::optional<ChatTemplateSpec> chat_template;
   std::vector<InputSpec> models;
   std::vector<SliceSpec> slices;

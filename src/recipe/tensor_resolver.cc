@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/digest.h"
+#include "recipe/row_resolver.h"
 #include "recipe/settings.h"
 
 namespace mergepipe {
@@ -18,7 +19,7 @@ constexpr std::array<const char*, 3> kTiedEmbeddings = {
 
 class TensorResolver {
  public:
-  explicit TensorResolver(ResolveState& state) : state_(state) {}
+  explicit TensorResolver(ResolveState& state) : state_(state), rows_(state) {}
 
   void Run() {
     for (Scope& scope : state_.scopes)
@@ -58,7 +59,8 @@ class TensorResolver {
     for (const ScopeInput& input : scope.inputs) {
       for (const auto& [name, place] : state_.CheckpointOf(input.model).tensors()) {
         const bool before = StandsBeforeLayers(name);
-        if (!SplitLayerName(name) && (before ? scope.takes_before : scope.takes_behind)) outside.insert(name);
+        const bool taken = before ? scope.takes_before : scope.takes_behind;
+        if (!SplitLayerName(name) && taken && scope.module_names.Holds(name)) outside.insert(name);
       }
     }
     for (const std::string& name : outside)
@@ -117,22 +119,25 @@ class TensorResolver {
     tensor.shape = entry.shape;
     tensor.elements = entry.elements;
     tensor.sources.push_back(*reference_source);
+    const bool by_tokens = rows_.IsIndexedByTokens(output, *reference_source);
     tensor.facts.domain = DomainOf(scope);
     for (const size_t i : parts->positions) {
       if (i == reference) {
         if (tensor.facts.domain == Domain::kDeltas) continue;
         tensor.facts.base_input = tensor.inputs.size();
         tensor.inputs.push_back(0);
-      } else if (!AddInput(scope, i, names[i], entry, tensor)) {
+      } else if (!AddInput(scope, i, names[i], entry, by_tokens, tensor)) {
         return;
       }
     }
     if (!IsMergeable(entry.dtype)) return AddUnmergeable(std::move(tensor));
+    if (by_tokens && !SetRows(tensor)) return;
     tensor.facts.elements = tensor.elements;
     tensor.facts.shape = tensor.shape;
     if (state_.merge.out_dtype) tensor.dtype = *state_.merge.out_dtype;
     if (!Parameterise(scope, names, t, *parts, tensor)) return;
-    if (state_.options.stand_ins) AddStandIn(names[reference], tensor);
+    const bool stands_in = state_.options.stand_ins && AddStandIn(names[reference], by_tokens, tensor);
+    if (by_tokens) LayRows(tensor, stands_in);
     state_.merge.tensors.push_back(std::move(tensor));
   }
 
@@ -201,16 +206,40 @@ class TensorResolver {
 
   // The donor's tensor of the same name becomes the reference where a method without a base takes all from
   // others.
-  void AddStandIn(const std::string& name, ResolvedTensor& tensor) {
+  bool AddStandIn(const std::string& name, bool by_tokens, ResolvedTensor& tensor) {
     const size_t donor = state_.merge.donor;
-    if (tensor.facts.domain == Domain::kDeltas || tensor.sources[0].model == donor) return;
+    if (tensor.facts.domain == Domain::kDeltas || tensor.sources[0].model == donor) return false;
     const auto place = state_.CheckpointOf(donor).tensors().find(name);
-    if (place == state_.CheckpointOf(donor).tensors().end()) return;
+    if (place == state_.CheckpointOf(donor).tensors().end()) return false;
     const TensorEntry& entry = state_.CheckpointOf(donor).entry(place->second);
-    if (!IsMergeable(entry.dtype) || entry.shape != tensor.shape) return;
+    if (!IsMergeable(entry.dtype) || (!by_tokens && entry.shape != tensor.shape)) return false;
+    if (by_tokens && !rows_.Fits({donor, place->second}, tensor.sources[0])) return false;
     tensor.sources.insert(tensor.sources.begin(), TensorSource{donor, place->second});
     for (size_t& input : tensor.inputs)
       ++input;
+    tensor.merged = true;
+    tensor.rule.clear();
+    return true;
+  }
+
+  // The output has a row for each of its tokens.
+  bool SetRows(ResolvedTensor& tensor) {
+    const uint64_t row = tensor.elements / tensor.shape[0];
+    tensor.shape = rows_.ShapeOf(tensor.shape);
+    constexpr uint64_t kMostElements = uint64_t{1} << 56;
+    if (row < kMostElements / tensor.shape[0]) {
+      tensor.elements = row * tensor.shape[0];
+      return true;
+    }
+    state_.faults.push_back(Format("tensor '{}' would have the shape {}, which no file holds", tensor.name,
+                                   ShapeText(tensor.shape)));
+    return false;
+  }
+
+  // What is gathered is never copied as bytes.
+  void LayRows(ResolvedTensor& tensor, bool stands_in) {
+    rows_.Lay(tensor, stands_in);
+    if (tensor.sources[0].rows == nullptr || tensor.merged) return;
     tensor.merged = true;
     tensor.rule.clear();
   }
@@ -298,7 +327,7 @@ class TensorResolver {
   }
 
   bool AddInput(const Scope& scope, size_t i, const std::string& name, const TensorEntry& reference,
-                ResolvedTensor& tensor) {
+                bool by_tokens, ResolvedTensor& tensor) {
     const size_t model = scope.inputs[i].model;
     const auto source = FindSource(model, name);
     if (!source) {
@@ -312,7 +341,8 @@ class TensorResolver {
       return false;
     }
     const TensorEntry& entry = EntryOf(*source);
-    if (entry.shape != reference.shape) {
+    if (by_tokens && !rows_.Fits(*source, tensor.sources[0])) return false;
+    if (!by_tokens && entry.shape != reference.shape) {
       state_.faults.push_back(
           Format("{}: tensor '{}' has shape {} but {} has {}; merge checkpoints of one architecture",
                  state_.NameOf(model), name, ShapeText(entry.shape), state_.NameOf(tensor.sources[0].model),
@@ -456,18 +486,30 @@ class TensorResolver {
           std::any_of(state_.scopes.begin(), state_.scopes.end(),
                       [&, &name = name](const Scope& scope) { return scope.module_names.Holds(name); });
       if (listed || made.count(name) > 0) continue;
-      const TensorEntry& entry = state_.CheckpointOf(state_.merge.donor).entry(place);
-      state_.merge.tensors.push_back({.name = name,
-                                      .dtype = entry.dtype,
-                                      .shape = entry.shape,
-                                      .elements = entry.elements,
-                                      .merged = false,
-                                      .rule = "its module is not in the recipe",
-                                      .sources = {{state_.merge.donor, place}}});
+      CopyFromDonor(name, place);
     }
   }
 
+  void CopyFromDonor(const std::string& name, const TensorPlace& place) {
+    const TensorEntry& entry = state_.CheckpointOf(state_.merge.donor).entry(place);
+    ResolvedTensor tensor{.name = name,
+                          .dtype = entry.dtype,
+                          .shape = entry.shape,
+                          .elements = entry.elements,
+                          .merged = false,
+                          .rule = "its module is not in the recipe",
+                          .sources = {{state_.merge.donor, place}}};
+    if (rows_.IsIndexedByTokens(name, tensor.sources[0]) && SetRows(tensor)) rows_.Lay(tensor, false);
+    if (tensor.sources[0].rows != nullptr) {
+      state_.faults.push_back(Format(
+          "{}: tensor '{}' gets other rows by the tokenizer, but its module is not in the recipe; list it",
+          state_.recipe.where, name));
+    }
+    state_.merge.tensors.push_back(std::move(tensor));
+  }
+
   ResolveState& state_;
+  RowResolver rows_;
   std::map<TensorParams, size_t> param_numbers_;
   std::set<std::string> complained_;  // parameters that have been reported once
   std::set<size_t> noted_ties_;       // models whose tied head has been noted

@@ -26,6 +26,7 @@ Json TensorJson(const Plan& plan, size_t number, const TensorRecord& record, con
     sources.push_back({{"input", tensor.sources[s].model},
                        {"tensor", EntryOf(*plan.merge, tensor.sources[s]).name},
                        {"digest", record.sources[s]}});
+    if (tensor.sources[s].rows != nullptr) sources.back()["rows"] = tensor.sources[s].rows->digest;
   }
   Json json = RecordToJson(record);
   json.erase("source_digests");  // they stand beside the sources

@@ -1,7 +1,6 @@
 #include "txn/side_files.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 
 #include "base/digest.h"
@@ -9,6 +8,8 @@
 #include "base/try.h"
 #include "format/chat_template.h"
 #include "format/hub_cache.h"
+#include "tokenizer/vocabulary.h"
+#include "txn/layer_config.h"
 
 namespace mergepipe {
 namespace fs = std::filesystem;
@@ -16,21 +17,6 @@ namespace {
 
 const Checkpoint& Donor(const ResolvedMerge& merge) {
   return *merge.models[merge.donor].checkpoint;
-}
-
-// Names that configs use for the number of layers.
-constexpr std::array<const char*, 6> kLayerKeys = {
-    "num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_decoder_layers", "decoder_layers"};
-
-constexpr std::array<const char*, 11> kTokenizerFiles = {"added_tokens.json",    "chat_template.json",
-                                                         "merges.txt",           "sentencepiece.bpe.model",
-                                                         "spiece.model",         "special_tokens_map.json",
-                                                         "tokenizer.json",       "tokenizer.model",
-                                                         "vocab.json",           "vocab.txt",
-                                                         "tokenizer_config.json"};
-
-bool IsTokenizerFile(const std::string& name) {
-  return std::find(kTokenizerFiles.begin(), kTokenizerFiles.end(), name) != kTokenizerFiles.end();
 }
 
 bool SetTypes(OrderedJson& config, const std::string& dtype) {
@@ -43,27 +29,6 @@ bool SetTypes(OrderedJson& config, const std::string& dtype) {
   if (!config.contains("dtype") && !config.contains("torch_dtype")) {
     config["torch_dtype"] = dtype;
     changed = true;
-  }
-  return changed;
-}
-
-// Layer count and per-layer lists (layer_types and the like) follow the slices.
-bool SetLayers(OrderedJson& config, const ResolvedMerge& merge) {
-  bool changed = false;
-  const auto layers = static_cast<int64_t>(merge.layer_sources.size());
-  for (auto& [key, value] : config.items()) {
-    const bool counts = std::find(kLayerKeys.begin(), kLayerKeys.end(), key) != kLayerKeys.end();
-    if (counts && value.is_number_integer() && value == merge.donor_layers && layers != merge.donor_layers) {
-      value = layers;
-      changed = true;
-    } else if (value.is_array() && static_cast<int64_t>(value.size()) == merge.donor_layers &&
-               StartsWith(key, "layer_")) {
-      OrderedJson mapped = OrderedJson::array();
-      for (const int64_t source : merge.layer_sources)
-        mapped.push_back(value[static_cast<size_t>(std::min(source, merge.donor_layers - 1))]);
-      changed = changed || mapped != value;
-      value = std::move(mapped);
-    }
   }
   return changed;
 }
@@ -90,6 +55,30 @@ Json BuildIndex(const Plan& plan) {
   return index;
 }
 
+// The number of tokens, wherever a config has it.
+bool SetVocabSize(OrderedJson& config, uint64_t rows) {
+  if (!config.contains("vocab_size") || config["vocab_size"] == rows) return false;
+  config["vocab_size"] = rows;
+  return true;
+}
+
+const Checkpoint& TokenizerModel(const ResolvedMerge& merge) {
+  return *merge.models[merge.tokenizer ? merge.tokenizer->model : merge.donor].checkpoint;
+}
+
+// The donor's, but those of a tokenizer from the model whose tokenizer is taken.
+Result<std::map<std::string, SideFileOrigin>> SideFilesOf(const ResolvedMerge& merge) {
+  std::map<std::string, SideFileOrigin> files;
+  for (const Checkpoint* owner : {&Donor(merge), &TokenizerModel(merge)}) {
+    for (const std::string& name : MP_TRY(owner->SideFiles())) {
+      const bool belongs = owner == (IsTokenizerFile(name) ? &TokenizerModel(merge) : &Donor(merge));
+      const auto origin = belongs ? owner->OriginOf(name) : std::nullopt;
+      if (origin) files[name] = *origin;
+    }
+  }
+  return files;
+}
+
 bool HasIndex(const Plan& plan) {
   return plan.units.size() > 1 || (Donor(*plan.merge).has_index() && plan.merge->keeps_layout);
 }
@@ -103,25 +92,41 @@ class SideFileList {
     if (HasIndex(plan_)) Write(kIndexName, BuildIndex(plan_).dump(2) + "\n");
     const OrderedJson config = MP_TRY(EditedConfig(merge_));
     if (!config.is_null()) Write(kConfigName, config.dump(2) + "\n");
-    const bool copies_tokenizer = merge_.form.copies_tokenizer;
+    // A tokenizer that the recipe makes is written in any case.
+    const bool has_tokenizer = merge_.form.copies_tokenizer || merge_.tokenizer;
+    if (merge_.tokenizer && merge_.tokenizer->edit.changed()) MP_TRY(EditTokenizer());
     if (merge_.chat_template) MP_TRY(WriteChatTemplate(*merge_.chat_template));
-    for (const std::string& name : MP_TRY(Donor(merge_).SideFiles())) {
+    for (const auto& [name, origin] : MP_TRY(SideFilesOf(merge_))) {
       const bool ours = name == kRecipeName || name == kCardName || name == kManifestName ||
                         files_.count(name) > 0 || (merge_.chat_template && HoldsChatTemplates(name)) ||
-                        (!copies_tokenizer && (IsTokenizerFile(name) || HoldsChatTemplates(name)));
-      if (ours) continue;
-      if (const auto origin = Donor(merge_).OriginOf(name)) files_[name] = *origin;
+                        (!has_tokenizer && (IsTokenizerFile(name) || HoldsChatTemplates(name)));
+      if (!ours) files_[name] = origin;
     }
     return std::move(files_);
   }
 
  private:
+  // What the new vocabulary makes of the tokenizer's files.
+  Result<void> EditTokenizer() {
+    const Checkpoint& owner = TokenizerModel(merge_);
+    for (const std::string& name : MP_TRY(owner.SideFiles())) {
+      if (!IsEditedFile(name)) continue;
+      const auto text = MP_TRY(owner.ReadSideFile(name, kMaxTokenizerBytes));
+      const std::string where = owner.name() + "/" + name;
+      if (text) Write(name, MP_TRY(EditTokenizerFile(merge_.tokenizer->edit, name, *text, where)));
+    }
+    return {};
+  }
+
   // Where newer loaders look for it, and where older ones do.
   Result<void> WriteChatTemplate(const std::string& chat_template) {
     Write(kTemplateName, chat_template);
-    const auto text = MP_TRY(Donor(merge_).ReadSideFile(kTokenizerConfigName));
+    const Checkpoint& owner = TokenizerModel(merge_);
+    const auto edited = files_.find(kTokenizerConfigName);
+    const auto text =
+        edited != files_.end() ? edited->second.text : MP_TRY(owner.ReadSideFile(kTokenizerConfigName));
     if (!text) return {};
-    OrderedJson config = MP_TRY(ParseOrderedJson(*text, Donor(merge_).name() + "/" + kTokenizerConfigName));
+    OrderedJson config = MP_TRY(ParseOrderedJson(*text, owner.name() + "/" + kTokenizerConfigName));
     Write(kTokenizerConfigName, WithChatTemplate(std::move(config), chat_template).dump(2) + "\n");
     return {};
   }
@@ -188,9 +193,14 @@ Result<OrderedJson> EditedConfig(const ResolvedMerge& merge) {
     }
     changed = true;
   }
-  if (!merge.layer_sources.empty()) {
-    for (OrderedJson* level : levels)
-      changed = SetLayers(*level, merge) || changed;
+  for (OrderedJson* level : levels) {
+    if (merge.tokenizer) changed = SetVocabSize(*level, merge.tokenizer->rows) || changed;
+  }
+  for (const SlicedStack& stack : merge.sliced)
+    changed = FitLayers(stack, config) || changed;
+  if (const std::string& name = merge.models[merge.donor].architecture; !name.empty()) {
+    config["architectures"] = OrderedJson::array({name});
+    changed = true;
   }
   return changed ? config : OrderedJson();
 }
@@ -219,12 +229,9 @@ std::string ModelCard(const ResolvedMerge& merge, const std::string& recipe_text
 
 Result<uint64_t> EstimateSideFileBytes(const Plan& plan) {
   uint64_t bytes = 0;
-  for (const std::string& name : MP_TRY(Donor(*plan.merge).SideFiles())) {
-    const auto origin = Donor(*plan.merge).OriginOf(name);
+  for (const auto& [name, origin] : MP_TRY(SideFilesOf(*plan.merge))) {
     std::error_code error;
-    const uint64_t size = !origin        ? 0
-                          : origin->text ? origin->text->size()
-                                         : fs::file_size(origin->path, error);
+    const uint64_t size = origin.text ? origin.text->size() : fs::file_size(origin.path, error);
     if (!error) bytes += size;
   }
   return bytes;

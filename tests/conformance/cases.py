@@ -16,7 +16,8 @@ class Case:
     precise: bool = False  # the referee computes in float64: in float32 its own error is above the tolerance
     options: dict = field(default_factory=dict)  # of mergekit's run
     flags: tuple = ()  # of ours
-    why: str = ""  # what is left out of the comparison, and why
+    apart: tuple = ()  # tensors that differ by design
+    why: str = ""  # that they do
 
     @property
     def random(self):
@@ -143,9 +144,103 @@ METHODS = {
 # Where 0.1.5 computes angles and lengths in float32 its own error comes near the tolerance.
 PRECISE = ("slerp", "nuslerp", "multislerp", "karcher", "arcee_fusion")
 
-# In the style of the examples that mergekit publishes.
+# Every switch of the methods that add task vectors.
+SWITCHED = ("task_arithmetic", "ties", "dare_linear", "dare_ties", "della", "della_linear", "breadcrumbs", "breadcrumbs_ties")
+SWITCHES = {
+    f"{method} with normalize {normalize} and rescale {rescale}".lower(): task_vectors(
+        method, density=0.6, parameters={"normalize": normalize, "rescale": rescale, "lambda": 0.9, "int8_mask": True})
+    for method in SWITCHED for normalize in (True, False) for rescale in (True, False)
+}
+
+NUSLERPS = {
+    f"nuslerp {'of task vectors ' if base else ''}with flatten {flatten} and row_wise {rows}".lower(): models(
+        "nuslerp", base, AB, each(0.7, 0.2), {"nuslerp_flatten": flatten, "nuslerp_row_wise": rows})
+    for base in (None, "base") for flatten in (True, False) for rows in (True, False)
+}
+
+
+def weighed(weight=None, parameters=None, of="task_arithmetic", **other):
+    """A recipe whose first expert has the weight, the second 0.5."""
+    return models(of, "base", AB, [{} if weight is None else {"weight": weight, **other}, {"weight": 0.5, **other}], parameters)
+
+
+def in_slices(first, second, base=(), parameters=None, method="task_arithmetic"):
+    """Two slices of two layers over base and a; the arguments are a's parameters."""
+    part = lambda begin, own: [source("base", begin, begin + 2), source("a", begin, begin + 2, **own)]
+    return sliced(method, [{"sources": part(0, first)}, {"sources": part(2, second)} | dict(base)], "base", parameters)
+
+
+# Which value counts, and how it is spelled.
+VALUES = {
+    "a model's value before the top's": weighed(0.2, {"weight": 0.9}),
+    "the top's value where a model has none": weighed(None, {"weight": 0.9}),
+    "a zero is a value": weighed(0, {"weight": 0.9}),
+    "an empty gradient is none": weighed([], {"weight": 0.9}),
+    "an empty gradient in a condition ends the search": weighed([{"filter": "mlp", "value": []}, {"value": 0.1}], {"weight": 0.9}),
+    "the first condition that fits": weighed([{"filter": "q_proj", "value": 0.1}, {"filter": "self_attn", "value": 0.2}, {"filter": "proj", "value": 0.3}, {"value": 0.4}]),
+    "a condition without a filter ends the list": weighed([{"value": 0.1}, {"filter": "mlp", "value": 7}]),
+    "a star ends the list": weighed([{"filter": "mlp", "value": 1}, {"filter": "*", "value": 0.3}, {"filter": "q_proj", "value": 9}]),
+    "a null filter": weighed([{"filter": "mlp", "value": 1}, {"filter": None, "value": 0.3}]),
+    "filters by layer number": weighed([{"filter": "layers.1.", "value": 1}, {"filter": "layers.3.mlp", "value": -0.5}, {"value": 0.3}]),
+    "filters for embedding, norm and head": weighed([{"filter": "embed_tokens", "value": 1}, {"filter": "model.norm", "value": -1}, {"filter": "lm_head", "value": 0.7}, {"value": 0}]),
+    "one condition falls through to the top's conditions": weighed({"filter": "mlp", "value": 1}, {"weight": [{"filter": "self_attn", "value": 0.3}, {"value": 0.6}]}),
+    "gradients in conditions": weighed([{"filter": "self_attn", "value": [0, 1]}, {"filter": "mlp", "value": [1, 0.5, 0]}, {"value": [0.2, 0.9]}]),
+    "a gradient of one": weighed([0.3]),
+    "a gradient with more anchors than layers": weighed([0.1, 0.9, 0.2, 0.8, 0.3, 0.7, 0.4]),
+    "a gradient of texts": weighed(["1e-1", "0.9"]),
+    "numbers as texts": weighed("3e-1", {"lambda": "1e0"}),
+    "a whole number as text": weighed("1", {"lambda": "2"}),
+    "booleans as numbers": weighed(True, {"lambda": [False, True]}),
+    "words as booleans": weighed(0.4, {"normalize": "on", "rescale": "n", "int8_mask": "t"}, of="ties", density=0.5),
+    "numbers as booleans": weighed(0.4, {"normalize": 0, "rescale": 1.0}, of="ties", density=0.5),
+    "a gradient of booleans": weighed(0.4, {"normalize": [True, False]}, of="ties", density=0.5),
+    "a gradient of three booleans": weighed(0.4, {"rescale": [False, True, True]}, of="breadcrumbs", density=0.5, gamma=0.05),
+    "conditions for booleans": weighed(0.4, {"normalize": [{"filter": "mlp", "value": True}, {"value": False}]}, of="ties", density=0.5),
+    "conditions for lambda": weighed(0.4, {"lambda": [{"filter": "down_proj", "value": 0}, {"filter": "mlp", "value": [0, 2]}, {"value": 0.5}]}),
+    "a whole number given as a float": models("karcher", "a", ["a", "b", "far"], parameters={"max_iter": 3.0}),
+    "a whole number by conditions": models("karcher", "a", ["a", "b", "far"], parameters={"max_iter": [{"filter": "mlp", "value": 0}, {"value": 4}]}),
+    "a gradient of whole numbers": models("karcher", "a", ["a", "b", "far"], parameters={"max_iter": [0, 3]}),
+    "a merge's value under a model": models("task_arithmetic", "base", AB, [{"weight": 0.5, "lambda": 7}, {"weight": 0.5, "normalize": True}]),
+    "parameters of the base": models("ties", "base", ["base", "a"], [{"weight": 5, "density": 0.1}, {"weight": 0.5, "density": 0.4}]),
+    "a parameter of another method": weighed(0.4, {"t": 0.5}),
+    "a source's value before its slice's": in_slices({"weight": 0.2}, {}, {"parameters": {"weight": 0.6}}, {"weight": 0.9}),
+    "a slice's value before the top's": in_slices({}, {}, {"parameters": {"weight": 0.6, "lambda": 0.3}}, {"weight": 0.9, "lambda": 2}),
+    "gradients start again in each slice": in_slices({"weight": [0, 1]}, {"weight": [1, 0.2]}),
+    "one layer takes the last of a gradient": sliced("task_arithmetic", [[source("base", i, i + 1), source("a", i, i + 1, weight=[0.1, 0.9])] for i in range(4)], "base"),
+    "a slice's lambda in its conditions": in_slices({"weight": 1}, {"weight": 1}, {"parameters": {"lambda": [{"filter": "layers.3", "value": 0}, {"value": 0.5}]}}),
+    "filters by source layers and by output layers": sliced("ties", [
+        [source("base", 2, 4), source("a", 1, 3, weight=[{"filter": "layers.2.", "value": 1}, {"value": 0.3}], density=0.5)],
+        [source("base", 0, 1), source("a", 0, 1, weight=0.5, density=0.7)],
+    ], "base", {"lambda": [{"filter": "layers.2.", "value": 2}, {"value": 1}]}),
+    "a module's value before the top's": {
+        "merge_method": "ties", "base_model": "base", "parameters": {"weight": 0.9, "density": 0.5},
+        "modules": {"default": {"parameters": {"density": 0.2, "lambda": 0.5}, "models": [{"model": "a", "parameters": {"weight": 0.4}}, {"model": "b"}]}},
+    },
+    "slices in a module": {
+        "merge_method": "linear", "base_model": "base",
+        "modules": {"default": {"parameters": {"weight": 0.4}, "slices": [
+            {"sources": [source("base", 0, 2), source("a", 0, 2, weight=[1, 0])]}, {"sources": [source("b", 2, 4), source("c", 2, 4)], "parameters": {"weight": [0.1, 0.2]}},
+        ]}},
+    },
+    "scales of a passthrough at every level": sliced("passthrough", [
+        {"sources": [source("a", 0, 1, scale=2)]}, {"sources": [source("b", 1, 3)], "parameters": {"scale": [0.5, 0.25]}}, [source("c", 3, 4)],
+    ], "base", {"scale": [{"filter": "norm", "value": 1}, {"value": 0.75}]}),
+    "t of a slerp at two levels": sliced("slerp", [
+        {"sources": [source("base", 0, 2), source("far", 0, 2)], "parameters": {"t": [{"filter": "mlp", "value": [0, 1]}]}},
+        [source("base", 2, 4), source("far", 2, 4)],
+    ], "base", {"t": [0.3, 0.6]}),
+    "a longer model from mixed slices": sliced("linear", [
+        [source("a", 0, 3, weight=1), source("base", 0, 3, weight=0.2)], [source("b", 1, 4, weight=0.3), source("c", 1, 4, weight=0.7)],
+        [source("a", 3, 4, weight=1), source("far", 0, 1, weight=0.1)],
+    ], "base"),
+}
+
+# What the examples that mergekit publishes do, and recipes in their style.
 EXAMPLES = {
-    "example: bio merge": models("dare_ties", "base", ["base", "a", "b", "c"], [{}, {"density": 0.53, "weight": 0.4}, {"density": 0.53, "weight": 0.3}, {"density": 0.53, "weight": 0.3}], {"int8_mask": True}),
+    "example: bio merge": models("ties", "base", AB, {"weight": 0.5, "density": 0.5}, {"normalize": False, "int8_mask": True}),
+    "example: arcee fusion": models("arcee_fusion", "a", ["a", "b"]),
+    "example: layers 24 and 20 of two": sliced("passthrough", [[source("a", 0, 3)], [source("far", 2, 4)]]),
+    "example: merge of instruct models by dare": models("dare_ties", "base", ["base", "a", "b", "c"], [{}, {"density": 0.53, "weight": 0.4}, {"density": 0.53, "weight": 0.3}, {"density": 0.53, "weight": 0.3}], {"int8_mask": True}),
     "example: gradient slerp": sliced("slerp", [[source("a", 0, 4), source("far", 0, 4)]], "a", {
         "t": [{"filter": "self_attn", "value": [0, 0.5, 0.3, 0.7, 1]}, {"filter": "mlp", "value": [1, 0.5, 0.7, 0.3, 0]}, {"value": 0.5}],
     }),
@@ -170,7 +265,7 @@ EXAMPLES = {
 
 def for_every_family(layers):
     """A recipe of each kind of work: element by element, by whole tensors, by rows, by chance, by slices."""
-    return {
+    recipes = {
         "linear": models("linear", "base", ["base", "a", "b"], each(0.2, 0.5, 0.3)),
         "ties": task_vectors("ties", density=0.4),
         "slerp": models("slerp", "base", ["a"], parameters={"t": 0.35}),
@@ -178,16 +273,35 @@ def for_every_family(layers):
         "della_linear": task_vectors("della_linear", density=0.5),
         "sce": models("sce", "base", ABC, parameters={"select_topk": 0.4}),
         "nuslerp": models("nuslerp", "base", AB, each(0.5, 0.25)),
-        "passthrough in slices": sliced("passthrough", [[source("a", 0, 1)], [source("b", 1, layers)]], "base"),
     }
+    if layers:
+        recipes["passthrough in slices"] = sliced("passthrough", [[source("a", 0, 1)], [source("b", 1, layers)]], "base")
+    else:
+        recipes["modules"] = in_modules("task_arithmetic", {"shared": 0.2, "encoder": [0.1, 0.9], "decoder": [{"filter": "EncDecAttention", "value": 1}, {"value": 0.5}]})
+    return recipes
 
 
-# By family, its layers.
-FAMILIES = {"llama_tied": 4, "qwen2": 4, "qwen3": 4, "gemma2": 4, "neox": 4, "mixtral": 2, "bert": 3}
+def in_modules(method, weights):
+    """The weight of a by module; b has 0.3 in all of them."""
+    listed = lambda w: {"models": [{"model": "a", "parameters": {"weight": w}}, {"model": "b"}], "parameters": {"weight": 0.3}}
+    return {"merge_method": method, "base_model": "base", "modules": {name: listed(w) for name, w in weights.items()}}
+
+
+# By family, its layers; None: several stacks, of which slices can not be taken.
+FAMILIES = {"llama_tied": 4, "qwen2": 4, "qwen3": 4, "gemma2": 4, "neox": 4, "mixtral": 2, "qwen3_moe": 2, "t5": None, "bert": 3}
+
+
+# What differs by design in some tensors, and is equal in all others.
+DIFFERENT = {
+    "a last slice with more sources than the first": Case(
+        "llama", sliced("linear", [[source("a", 0, 2, weight=1)], [source("b", 2, 4, weight=0.3), source("c", 2, 4, weight=0.7)]], "base"),
+        apart=("lm_head.weight", "model.norm.weight"),
+        why="behind the layers mergekit takes as many sources as the first slice has, mergepipe all of the last one"),
+}
 
 
 def all_cases():
-    cases = {f"{name}": Case("llama", recipe) for name, recipe in (mergekit_recipes.RECIPES | METHODS | EXAMPLES).items()}
+    cases = {f"{name}": Case("llama", recipe) for name, recipe in (mergekit_recipes.RECIPES | METHODS | SWITCHES | NUSLERPS | VALUES | EXAMPLES).items()}
     for family, layers in FAMILIES.items():
         recipes = for_every_family(layers)
         if family == "neox":  # its files hold a scalar for each layer, and mergekit's della ranks along the second axis of everything
@@ -195,6 +309,7 @@ def all_cases():
             del recipes["della_linear"]
         for name, recipe in recipes.items():
             cases[f"{family}: {name}"] = Case(family, recipe)
+    cases |= DIFFERENT
     for case in cases.values():
         case.precise = case.recipe["merge_method"] in PRECISE
     return cases

@@ -47,12 +47,22 @@ def mixtral():
     return transformers.MixtralForCausalLM(transformers.MixtralConfig(**LLAMA | {"num_hidden_layers": 2}, num_local_experts=4))
 
 
+def qwen3_moe():
+    moe = dict(head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24, tie_word_embeddings=False)
+    return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(**LLAMA | {"num_hidden_layers": 2}, **moe))
+
+
+def t5():
+    config = transformers.T5Config(d_model=32, d_kv=8, d_ff=48, num_layers=3, num_decoder_layers=2, num_heads=4, vocab_size=64, feed_forward_proj="gated-gelu", decoder_start_token_id=0)
+    return transformers.T5ForConditionalGeneration(config)
+
+
 def bert():
     config = transformers.BertConfig(hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4, vocab_size=64, max_position_embeddings=32, num_labels=3)
     return transformers.BertForSequenceClassification(config)
 
 
-ARCHITECTURES = {f.__name__: f for f in (llama, llama_tied, qwen2, qwen3, gemma2, neox, mixtral, bert)}
+ARCHITECTURES = {f.__name__: f for f in (llama, llama_tied, qwen2, qwen3, gemma2, neox, mixtral, qwen3_moe, t5, bert)}
 
 
 # Where transformers 5 renames while saving. (Fused experts stay fused here, as mergekit writes them; transformers would split them.)

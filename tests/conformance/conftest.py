@@ -6,6 +6,7 @@ import os
 import pytest
 
 import checkpoint_zoo
+import vocabulary_zoo
 from fixtures import mp, private_catalog, program_is_there  # noqa: F401
 
 
@@ -18,6 +19,19 @@ def zoo(tmp_path_factory):
         if family not in made:
             name, _, dtype = family.partition(" ")
             made[family] = checkpoint_zoo.save(root / family.replace(" ", "_"), name, checkpoint_zoo.ARCHITECTURES[name], dtype or "F32")
+        return made[family]
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def speakers(tmp_path_factory):
+    """The same for the models of vocabulary_zoo."""
+    root, made = tmp_path_factory.mktemp("speakers"), {}
+
+    def of(family):
+        if family not in made:
+            made[family] = vocabulary_zoo.save(root, family)
         return made[family]
 
     return of

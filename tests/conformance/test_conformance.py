@@ -2,18 +2,12 @@
 
 import json
 
-import numpy as np
 import pytest
 
 import checkpoints
 import referee
 from cases import CASES
-
-TOLERANCE = 2e-6  # of the largest value of a tensor
-
-
-def in_float32(recipe, work="float32"):
-    return recipe | {"dtype": work, "out_dtype": "float32"}
+from comparison import TOLERANCE, in_float32, largest_difference, obeys_budgets, row
 
 
 def inputs_of(recipe):
@@ -34,16 +28,6 @@ def masks_of(mp, folder, recipe):
     return masks
 
 
-def largest_difference(got, want):
-    """The tensor that differs most, relative to its largest value."""
-    worst = (0.0, "")
-    for name, tensor in want.items():
-        ours, theirs = got[name].values(np.float64), tensor.values(np.float64)
-        largest = np.abs(theirs).max(initial=0) or 1.0
-        worst = max(worst, (float(np.abs(ours - theirs).max(initial=0) / largest), name))
-    return worst
-
-
 def layer_count(config):
     return config.get("num_hidden_layers", config.get("n_layer"))
 
@@ -59,9 +43,10 @@ def test_recipe(name, mp, zoo, results, tmp_path):
     got = checkpoints.read_checkpoint(out)
     assert sorted(got) == sorted(want)
     assert {n: t.shape for n, t in got.items()} == {n: t.shape for n, t in want.items()}
-    difference, where = largest_difference(got, want)
-    results.append({"name": name, "family": case.family, "method": case.recipe["merge_method"], "precise": case.precise, "random": case.random, "difference": difference, "why": case.why})
+    difference, where = largest_difference(got, want, case.apart)
+    results.append(row(name, case, difference))
     assert difference <= TOLERANCE, where
+    assert all(largest_difference({n: got[n]}, {n: want[n]})[0] > TOLERANCE for n in case.apart), "what differs by design differs no more"
     ours = json.loads((out / "config.json").read_text())
     assert layer_count(ours) == layer_count(config)
     assert ours["vocab_size"] == config["vocab_size"] and ours["architectures"] == config["architectures"]
@@ -71,21 +56,4 @@ def test_recipe(name, mp, zoo, results, tmp_path):
 @pytest.mark.parametrize("name", CASES)
 def test_budget(name, mp, zoo):
     """100 % gives the bytes of no budget; 20 % holds, is the same every time, and replays."""
-    case = CASES[name]
-    folder = zoo(case.family)
-    plain = mp.merge(case.recipe, cwd=folder)
-    whole = mp.merge(case.recipe, "--budget", "100%", cwd=folder)
-    assert weights(whole) == weights(plain)
-    path, out = mp.recipe(case.recipe), mp.fresh("out")
-    report = mp.ok("merge", path, out, "--budget", "20%", "--json", cwd=folder).json
-    assert report["io"]["expert_read_bytes"] <= report["budget_bytes"]
-    again = mp.fresh("out")
-    mp.ok("merge", path, again, "--budget", "20%", "--threads", "2", cwd=folder)
-    assert weights(again) == weights(out)
-    replayed = mp.fresh("out")
-    mp.ok("replay", out, replayed, cwd=folder)
-    assert weights(replayed) == weights(out)
-
-
-def weights(folder):
-    return {p: d for p, d in checkpoints.digests(folder).items() if p.endswith((".safetensors", ".index.json"))}
+    obeys_budgets(mp, CASES[name].recipe, zoo(CASES[name].family))

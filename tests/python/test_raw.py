@@ -79,6 +79,14 @@ COMPLETE = {
     "ties": of("ties", "plain", ["x", "y"], {"weight": 0.5, "density": 0.4}),
     "slerp": of("slerp", "plain", ["x"], parameters={"t": 0.3}),
     "passthrough": of("passthrough", None, ["x"], {"scale": [{"filter": "out", "value": 0.5}, {"value": 2}]}),
+    "nuslerp": of("nuslerp", None, ["x", "y"], [{"weight": 0.3}, {"weight": 0.7}]),
+    "nuslerp around a base": of("nuslerp", "plain", ["x", "y"], [{"weight": 0.3}, {"weight": 0.7}]),
+    "multislerp": of("multislerp", None, ["x", "y"], W),
+    "karcher": of("karcher", None, ["x", "y", "plain"]),
+    "model stock": of("model_stock", "plain", ["x", "y"]),
+    "sce": of("sce", "plain", ["x", "y"], parameters={"select_topk": 0.5}),
+    "breadcrumbs": of("breadcrumbs", "plain", ["x", "y"], {"weight": 0.5, "density": 0.7}),
+    "nearswap": of("nearswap", "plain", ["x"], parameters={"t": 0.001}),
     "an output type": of("linear", None, ["x", "y"], W, dtype="float32", out_dtype="float16"),
 }
 
@@ -109,11 +117,18 @@ PARTIAL = {
     "ties": of("ties", "base", ["b", "y"], {"weight": 0.5, "density": 0.4}),
     "ties with a listed base": of("ties", "base", ["base", "b", "y"], {"weight": 0.5, "density": 0.4}),
     "passthrough": of("passthrough", None, ["a"]),
+    "multislerp": of("multislerp", None, ["a", "b", "y"], W),
+    "karcher": of("karcher", None, ["a", "b"]),
+    "sce": of("sce", "base", ["b", "y"], parameters={"select_topk": 0.5}),
+    "model stock": of("model_stock", "base", ["x", "b", "y"]),
+    "nuslerp": of("nuslerp", None, ["b", "y"], W),
+    "nearswap": of("nearswap", "plain", ["b"], parameters={"t": 0.001}),
+    "arcee fusion": of("arcee_fusion", "plain", ["b"]),
 }
 
 
 # mergekit-pytorch refuses these too.
-TOO_FEW = ("slerp", "slerp with a listed base", "slerp into another type")
+TOO_FEW = ("nuslerp", "slerp", "slerp with a listed base", "slerp into another type")
 
 
 @pytest.mark.parametrize("name, missing", [(n, m) for n in PARTIAL for m in ("intersection", "union") if m != "union" or n not in TOO_FEW])
@@ -129,7 +144,7 @@ def test_tensors_that_only_some_files_have(name, missing, mp, files, raw, monkey
 @pytest.mark.parametrize("name", [n for n in PARTIAL if n != "passthrough"])
 def test_they_are_an_error_by_default_all_named(name, mp, files):
     run = mp.refuse(PARTIAL[name], "only_in_base" if "listed base" in name and "slerp" in name else "out.bias", cwd=files)
-    assert "--tensor-union" in run.err and "--tensor-intersection" in run.err
+    assert "-u merges" in run.err and "-i leaves" in run.err
 
 
 @pytest.mark.parametrize("name", TOO_FEW)
