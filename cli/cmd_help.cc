@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 
 #include "command.h"
@@ -6,14 +7,20 @@
 namespace mergepipe::cli {
 namespace {
 
+bool IsCommand(const std::string& name) {
+  const auto& commands = AllCommands();
+  return std::any_of(commands.begin(), commands.end(), [&](const Command* c) { return c->name == name; });
+}
+
 // The help of a command is what its own --help prints.
 int Run(const Arguments& arguments) {
   if (arguments.Has("--man")) {
     std::fputs(ManPage().c_str(), stdout);
     return 0;
   }
-  std::vector<std::string> words = {"mergepipe", "--help"};
-  if (arguments.Has("COMMAND")) words.insert(words.begin() + 1, arguments.Get("COMMAND"));
+  std::vector<std::string> words = {"mergepipe"};
+  if (arguments.Has("COMMAND")) words.push_back(arguments.Get("COMMAND"));
+  if (words.size() == 1 || IsCommand(words[1])) words.push_back("--help");  // else it says that there is none
   std::vector<char*> argv;
   for (std::string& word : words)
     argv.push_back(word.data());

@@ -60,8 +60,12 @@ std::string CommandSection(const Command& command) {
       ".SS " + command.name + "\n" + SynopsisOf(command) + "\n.PP\n" + Escaped(command.summary) + ".\n";
   for (const PositionalSpec& positional : command.positionals)
     text += Item(Italic(positional.name), positional.help);
-  for (const FlagSpec& flag : command.flags)
+  std::string group;
+  for (const FlagSpec& flag : command.flags) {
+    if (flag.group != group) text += ".PP\n" + Escaped(flag.group) + ":\n";
+    group = flag.group;
     text += Item(FlagTerm(flag), flag.help + (flag.repeated ? "; may be repeated" : ""));
+  }
   text += ".PP\nExamples:\n";
   for (const std::string& example : command.examples)
     text += Verbatim("  " + example);

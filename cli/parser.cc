@@ -18,9 +18,17 @@ std::string Footer(const Command& command) {
 }
 
 std::string StatusesText() {
-  std::string text = "\nexit status: ";
-  for (const ExitStatusSpec& status : AllStatuses())
-    text += (text.size() > 15 ? "; " : "") + std::string(status.status) + " " + status.meaning;
+  constexpr size_t kWidth = 120;
+  std::string text = "\nexit status:";
+  size_t line = 0;
+  for (const ExitStatusSpec& status : AllStatuses()) {
+    const std::string item = std::string(status.status) + " " + status.meaning;
+    const bool is_first = text.back() == ':';
+    const bool fits = is_first || text.size() - line + item.size() + 2 <= kWidth;
+    text += is_first ? " " : fits ? "; " : ";\n";
+    if (!fits) line = text.size();
+    text += item;
+  }
   return text;
 }
 

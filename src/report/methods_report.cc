@@ -1,5 +1,7 @@
 #include "report/methods_report.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 
 namespace mergepipe {
@@ -32,10 +34,10 @@ Json DefaultJson(const ParamSpec& spec) {
   return spec.type == ParamType::kBool ? Json(*spec.default_value != 0) : Json(*spec.default_value);
 }
 
-// "1", "2 or more".
+// "1", "any number of", "2 or more".
 std::string CountText(size_t least, size_t most) {
   if (least == most) return Format("{}", least);
-  return least == 0 ? "any number" : Format("{} or more", least);
+  return least == 0 ? "any number of" : Format("{} or more", least);
 }
 
 // What a recipe lists: the base counts among `min_inputs` where the method can not do without it.
@@ -43,9 +45,9 @@ std::string ModelsText(const Method& method) {
   const size_t base = method.needs_base ? 1 : 0;
   const size_t least = std::max(method.min_inputs, base) - base;
   const size_t most = method.max_inputs == SIZE_MAX ? SIZE_MAX : method.max_inputs - base;
-  if (method.needs_base) return "a base and " + CountText(least, most) + (most == 1 ? " other" : " others");
-  return CountText(least, most) +
-         (method.base_is_special ? "; a base is optional" : "; a base is one of them");
+  const std::string count = CountText(least, most);
+  if (method.needs_base) return Format("a base and {} other{}", count, most == 1 ? "" : "s");
+  return count + (method.base_is_special ? ", beside a base or without" : "; a base is one of them");
 }
 
 Json ParameterJson(const ParamSpec& spec) {
