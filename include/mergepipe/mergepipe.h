@@ -77,6 +77,7 @@ struct MergeRequest {
   bool deviation_of_weights = false;    ///< max_deviation is relative to the weights
   std::string catalog;                  ///< path; "": the user's own, see docs/catalog.md
   std::string plan_output;              ///< PlanMerge: where the plan is saved; "": nowhere
+  bool explain_parameters = false;      ///< PlanMerge: also tell what every parameter is for every tensor
   std::string intermediate_dir;         ///< recipes of several stages: where named ones go; "": OUTPUT.stages
   bool redo_stages = false;             ///< also those that are there and that nothing changed for
   bool force = false;                   ///< replace an existing output

@@ -16,6 +16,7 @@
 #include "planner/choose.h"
 #include "recipe/stage_order.h"
 #include "report/merge_report.h"
+#include "report/parameter_report.h"
 #include "txn/side_files.h"
 #include "txn/staging.h"
 
@@ -96,10 +97,11 @@ class Chain {
       MP_TRY(InStage(stage, ChooseWherePossible(stage)));
       Json report = PlanReportJson(stage.plan, *stage.ledger, stage.warnings);
       AddStageFields(stage, report);
+      std::string details = PlanReportText(stage.plan);
+      if (request_.explain_parameters) AddParameterReport(*stage.plan.merge, report, details);
       reports.push_back(std::move(report));
       text += Format("{}== {} → {}{}\n\n{}", text.empty() ? "" : "\n", stage.label, stage.output,
-                     stage.reused ? ": is there and up to date, nothing will be read" : "",
-                     PlanReportText(stage.plan));
+                     stage.reused ? ": is there and up to date, nothing will be read" : "", details);
       TakeWarnings(stage, stage.warnings);
     }
     return Report{JsonText({{"stages", reports}, {"warnings", warnings_}}), text, warnings_};

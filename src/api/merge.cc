@@ -17,6 +17,7 @@
 #include "recipe/documents.h"
 #include "recipe/resolve.h"
 #include "report/merge_report.h"
+#include "report/parameter_report.h"
 #include "txn/journal.h"
 #include "txn/manifest.h"
 #include "txn/side_files.h"
@@ -305,8 +306,10 @@ Result<Report> PlanMerge(const MergeRequest& request) {
   const MergeRun run(request, MP_TRY(PlanRequest(request, std::move(recipe), nullptr)), nullptr);
   if (!request.output.empty()) MP_TRY(run.CheckOutput());
   if (!request.plan_output.empty()) MP_TRY(SavePlan(request.plan_output, run.plan(), run.recipe(), request));
-  return Report{JsonText(PlanReportJson(run.plan(), run.ledger(), run.warnings())),
-                PlanReportText(run.plan()), run.warnings()};
+  Json json = PlanReportJson(run.plan(), run.ledger(), run.warnings());
+  std::string text = PlanReportText(run.plan());
+  if (request.explain_parameters) AddParameterReport(*run.plan().merge, json, text);
+  return Report{JsonText(json), std::move(text), run.warnings()};
 }
 
 Result<Report> RunPlan(const std::string& plan_path, const MergeRequest& request) {
