@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <system_error>
 
+#include "mergekit_flags.h"
 #include "terminal.h"
 
 namespace mergepipe::cli {
@@ -93,7 +94,8 @@ std::vector<FlagSpec> MergeFlags() {
       {.name = "--method",
        .value = "NAME",
        .help = "without a recipe file: the merge method (see mergepipe methods)",
-       .environment = ""},
+       .environment = "",
+       .choices = MethodNames()},
       {.name = "--expert",
        .value = "MODEL[:WEIGHT]",
        .help = "without a recipe file: a model to merge; give it once for each",
@@ -127,9 +129,11 @@ std::vector<FlagSpec> MergeFlags() {
        .value = "NAME",
        .help = "which blocks are read first: gram (what lowers the error most; default), norm, uniform, "
                "fair, random",
-       .environment = "MERGEPIPE_POLICY"},
+       .environment = "MERGEPIPE_POLICY",
+       .choices = {"gram", "norm", "uniform", "fair", "random"}},
       CatalogFlag(),
       {.name = "--seed",
+       .aliases = "--random-seed",
        .value = "N",
        .help = "seed of the methods that drop at random; default 0",
        .environment = "MERGEPIPE_SEED"},
@@ -138,7 +142,8 @@ std::vector<FlagSpec> MergeFlags() {
        .help = "where a model lacks a tensor: error (stop; default), base (take the base's), intersection "
                "(leave the "
                "tensor out) or union (merge what is there)",
-       .environment = ""},
+       .environment = "",
+       .choices = {"error", "base", "intersection", "union"}},
       {.name = kIntersection, .value = "", .help = "the same as --missing intersection", .environment = ""},
       {.name = kUnion, .value = "", .help = "the same as --missing union", .environment = ""},
       {.name = kIntermediate,
@@ -160,8 +165,8 @@ std::vector<FlagSpec> MergeFlags() {
        .environment = ""},
       {.name = "--force", .value = "", .help = "replace an existing output", .environment = ""},
   };
-  for (FlagSpec& flag : CommonFlags())
-    flags.push_back(std::move(flag));
+  for (auto& more : {CommonFlags(), MergekitFlags()})
+    flags.insert(flags.end(), more.begin(), more.end());
   return flags;
 }
 
@@ -195,6 +200,8 @@ Result<MergeRequest> MergeRequestOf(const Arguments& arguments, bool needs_outpu
   request.allow_nonfinite = arguments.Has("--allow-nonfinite");
   request.force = arguments.Has("--force");
   request.resume = arguments.Has("--resume");
+  auto taken_from_mergekit = TakeMergekitFlags(arguments, request);
+  if (!taken_from_mergekit) return Fail(std::move(taken_from_mergekit).error());
   auto options = RunOptionsOf(arguments);
   if (!options) return Fail(std::move(options).error());
   request.run = std::move(*options);

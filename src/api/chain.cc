@@ -16,6 +16,7 @@
 #include "planner/choose.h"
 #include "recipe/stage_order.h"
 #include "report/merge_report.h"
+#include "report/parameter_report.h"
 #include "txn/side_files.h"
 #include "txn/staging.h"
 
@@ -48,7 +49,8 @@ struct Stage {
 
 class Chain {
  public:
-  Chain(const MergeRequest& request, std::string where) : request_(request), where_(std::move(where)) {}
+  Chain(const MergeRequest& request, std::string where)
+      : request_(request), where_(std::move(where)), warnings_(request.remarks) {}
 
   // Everything that can be checked without data. All faults at once.
   Result<void> Prepare(std::vector<RecipeDocument> documents, bool makes_output) {
@@ -95,10 +97,11 @@ class Chain {
       MP_TRY(InStage(stage, ChooseWherePossible(stage)));
       Json report = PlanReportJson(stage.plan, *stage.ledger, stage.warnings);
       AddStageFields(stage, report);
+      std::string details = PlanReportText(stage.plan);
+      if (request_.explain_parameters) AddParameterReport(*stage.plan.merge, report, details);
       reports.push_back(std::move(report));
       text += Format("{}== {} → {}{}\n\n{}", text.empty() ? "" : "\n", stage.label, stage.output,
-                     stage.reused ? ": is there and up to date, nothing will be read" : "",
-                     PlanReportText(stage.plan));
+                     stage.reused ? ": is there and up to date, nothing will be read" : "", details);
       TakeWarnings(stage, stage.warnings);
     }
     return Report{JsonText({{"stages", reports}, {"warnings", warnings_}}), text, warnings_};
@@ -204,6 +207,7 @@ class Chain {
     Stage& stage = stages_[number];
     stage.request = request_;
     stage.request.output = stage.output;
+    stage.request.remarks.clear();  // they are of the whole file
     auto draft = DraftRequest(stage.request, TextOf(stage, /*exists=*/false), /*under_budget=*/false);
     auto planned = draft ? PlanOutput(draft->plan, stage.output) : Fail(draft.error());
     if (!planned) {

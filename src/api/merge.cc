@@ -4,6 +4,7 @@
 
 #include "api/chain.h"
 #include "api/merge_run.h"
+#include "api/output_form.h"
 #include "api/planning.h"
 #include "api/saved_plan.h"
 #include "api/session.h"
@@ -16,6 +17,7 @@
 #include "recipe/documents.h"
 #include "recipe/resolve.h"
 #include "report/merge_report.h"
+#include "report/parameter_report.h"
 #include "txn/journal.h"
 #include "txn/manifest.h"
 #include "txn/side_files.h"
@@ -163,6 +165,7 @@ class MergeRun {
                      {"options",
                       {{"allow_nonfinite", request_.allow_nonfinite},
                        {"missing", MissingName(request_.missing)},
+                       {"form", OutputFormJson(request_.form)},
                        {"memory_bytes", plan_.options.memory_bytes},
                        {"threads", plan_.options.threads}}},
                      {"nonfinite_tensors", result.nonfinite_tensors},
@@ -303,8 +306,10 @@ Result<Report> PlanMerge(const MergeRequest& request) {
   const MergeRun run(request, MP_TRY(PlanRequest(request, std::move(recipe), nullptr)), nullptr);
   if (!request.output.empty()) MP_TRY(run.CheckOutput());
   if (!request.plan_output.empty()) MP_TRY(SavePlan(request.plan_output, run.plan(), run.recipe(), request));
-  return Report{JsonText(PlanReportJson(run.plan(), run.ledger(), run.warnings())),
-                PlanReportText(run.plan()), run.warnings()};
+  Json json = PlanReportJson(run.plan(), run.ledger(), run.warnings());
+  std::string text = PlanReportText(run.plan());
+  if (request.explain_parameters) AddParameterReport(*run.plan().merge, json, text);
+  return Report{JsonText(json), std::move(text), run.warnings()};
 }
 
 Result<Report> RunPlan(const std::string& plan_path, const MergeRequest& request) {
@@ -330,6 +335,7 @@ Result<Report> Replay(const std::string& manifest_folder, const MergeRequest& re
   again.seed = core.at("seed");
   again.allow_nonfinite = envelope.at("options").at("allow_nonfinite");
   again.missing = MP_TRY(ParseMissing(envelope.at("options").at("missing")));
+  again.form = OutputFormFrom(envelope.at("options").at("form"));
   const SavedDecision saved = DecisionFrom(manifest);
   // Under a budget the memory decides what fits into it.
   if (saved.HasBudget()) again.run.memory_bytes = envelope.at("options").at("memory_bytes");

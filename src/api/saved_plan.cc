@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "api/output_form.h"
 #include "base/digest.h"
 #include "base/text.h"
 #include "base/try.h"
@@ -55,6 +56,7 @@ Result<SavedPlan> FromJson(const Json& json, const std::string& path) {
     saved.request.seed = options.at("seed");
     saved.request.allow_nonfinite = options.at("allow_nonfinite");
     saved.request.missing = MP_TRY(ParseMissing(options.at("missing")));
+    saved.request.form = OutputFormFrom(options.at("form"));
     saved.memory_bytes = options.at("memory_bytes");
     saved.decision = {.budget = json.at("budget"),
                       .tensors = {},
@@ -113,6 +115,7 @@ Result<void> SavePlan(const std::string& path, const Plan& plan, const RecipeTex
                  {"seed", request.seed},
                  {"allow_nonfinite", request.allow_nonfinite},
                  {"missing", MissingName(request.missing)},
+                 {"form", OutputFormJson(request.form)},
                  {"memory_bytes", plan.options.memory_bytes}}},
                {"paths", merge.paths},
                {"models", models},

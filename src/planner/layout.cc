@@ -10,7 +10,7 @@
 namespace mergepipe {
 namespace {
 
-constexpr uint64_t kShardBytes = 5'000'000'000;
+constexpr uint64_t kUsualShardBytes = 5'000'000'000;
 
 // Before the layers, by layer, behind the layers; then by name.
 auto NaturalKey(const ResolvedTensor& tensor) {
@@ -73,10 +73,11 @@ std::vector<Unit> NewShards(const ResolvedMerge& merge) {
   std::sort(order.begin(), order.end(),
             [&](size_t a, size_t b) { return NaturalKey(merge.tensors[a]) < NaturalKey(merge.tensors[b]); });
   std::vector<Unit> units(1);
+  const uint64_t most = merge.form.shard_bytes.value_or(kUsualShardBytes);
   uint64_t size = 0;
   for (const size_t i : order) {
     const uint64_t bytes = merge.tensors[i].bytes();
-    if (size > 0 && size + bytes > kShardBytes) {
+    if (most > 0 && size > 0 && size + bytes > most) {
       units.emplace_back();
       size = 0;
     }

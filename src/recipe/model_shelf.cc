@@ -16,14 +16,10 @@ bool Exists(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-bool LooksLikeHubName(const std::string& path) {
-  return std::count(path.begin(), path.end(), '/') == 1 && path[0] != '/' && path[0] != '.';
-}
-
 }  // namespace
 
-// What a path that does not exist may have meant: a neighbour with a similar name, or a model of the Hub.
-std::string ModelShelf::Advice(const std::string& path) const {
+// A path that does not exist may be a neighbour's, mistyped.
+std::string ModelShelf::Neighbour(const std::string& path) const {
   for (const fs::path& root : {fs::path(), fs::path(recipe_folder_)}) {
     const fs::path parent = (root / path).parent_path();
     std::vector<std::string> neighbours;
@@ -35,23 +31,31 @@ std::string ModelShelf::Advice(const std::string& path) const {
     std::string meant = DidYouMean(path, neighbours);
     if (!meant.empty()) return meant;
   }
-  return LooksLikeHubName(path) ? Format("; download it first: hf download {} --local-dir {}", path, path)
-                                : "";
+  return "";
 }
 
-// A path is looked up in the current folder first, then beside the recipe. A folder whose name holds '@' or
-// '+' is found by its whole text.
-std::optional<std::string> ModelShelf::Locate(const ModelRef& ref) const {
+std::string ModelShelf::Advice(const ModelRef& ref) const {
+  const std::string meant = Neighbour(ref.path);
+  return meant.empty() ? HubModel{ref.path, ref.revision}.Advice(hub_caches_) : meant;
+}
+
+// A folder whose name holds '@' or '+' is found by its whole text.
+bool ModelShelf::IsWholePath(const ModelRef& ref) const {
+  return paths_.count(ref.Text()) > 0 || Exists(ref.Text()) || Exists(fs::path(recipe_folder_) / ref.Text());
+}
+
+// A path is looked up in the current folder first, then beside the recipe, then among what was downloaded.
+Result<std::optional<std::string>> ModelShelf::Locate(const ModelRef& ref) const {
   const auto stage = stages_.find(ref.path);
-  if (stage != stages_.end()) return stage->second.path;
+  if (stage != stages_.end()) return std::optional(stage->second.path);
   const auto known = paths_.find(ref.Text());
   if (known != paths_.end()) return Exists(known->second) ? std::optional(known->second) : std::nullopt;
   for (const std::string& text : {ref.Text(), ref.path}) {
     for (const fs::path& root : {fs::path(), fs::path(recipe_folder_)}) {
-      if (Exists(root / text)) return (root / text).string();
+      if (Exists(root / text)) return std::optional((root / text).string());
     }
   }
-  return std::nullopt;
+  return FindInHubCache({ref.path, ref.revision}, hub_caches_);
 }
 
 void ModelShelf::Fault(Code code, std::string text) {
@@ -63,7 +67,7 @@ void ModelShelf::Fault(Code code, std::string text) {
 void ModelShelf::NoteSpelling(const ModelRef& ref, const std::string& absolute, const std::string& where) {
   if (!opened_paths_.emplace(ref.Text(), absolute).second) return;
   const bool is_whole_text = EndsWith(absolute, ref.Text());
-  if (!ref.revision.empty() && !is_whole_text)
+  if (!ref.revision.empty() && !is_whole_text && !HubNameOf(absolute))
     warnings_.push_back(Format("{}: '{}' is a folder here; its revision '{}' means nothing and is ignored",
                                where, ref.path, ref.revision));
 }
@@ -100,17 +104,26 @@ std::optional<size_t> ModelShelf::Open(const ModelRef& ref, const std::string& w
                                  where, ref.path));
     return std::nullopt;
   }
-  const auto located = Locate(ref);
-  if (!located) {
+  if (!ref.lora.empty() && !IsWholePath(ref)) {
     if (by_path_.try_emplace(ref.Text(), std::nullopt).second)
-      Fault(Code::kInvalidInput,
-            Format("{}: the model '{}' is no file or folder here{}", where, ref.Text(), Advice(ref.path)));
+      Fault(Code::kUnsupported, Format("{}: the adapter '{}' of model '{}': adapters are not supported yet; "
+                                       "merge it into its base first",
+                                       where, ref.lora, ref.path));
     return std::nullopt;
   }
+  const auto found = Locate(ref);
+  if (!found || !*found) {
+    if (by_path_.try_emplace(ref.Text(), std::nullopt).second)
+      Fault(Code::kInvalidInput,
+            found ? Format("{}: the model '{}' is no file or folder here{}", where, ref.Text(), Advice(ref))
+                  : Format("{}: {}", where, found.error().message));
+    return std::nullopt;
+  }
+  const std::string& located = **found;
   std::error_code error;
-  const fs::path canonical = fs::canonical(*located, error);
-  const std::string key = error ? *located : canonical.string();
-  const std::string absolute = fs::absolute(*located, error).lexically_normal().string();
+  const fs::path canonical = fs::canonical(located, error);
+  const std::string key = error ? located : canonical.string();
+  const std::string absolute = fs::absolute(located, error).lexically_normal().string();
   NoteSpelling(ref, absolute, where);
   const auto known = by_path_.find(key);
   if (known != by_path_.end()) {
@@ -118,15 +131,7 @@ std::optional<size_t> ModelShelf::Open(const ModelRef& ref, const std::string& w
     return known->second;
   }
   by_path_[key] = std::nullopt;
-  const bool whole_text_is_path =
-      paths_.count(ref.Text()) > 0 || Exists(ref.Text()) || Exists(fs::path(recipe_folder_) / ref.Text());
-  if (!ref.lora.empty() && !whole_text_is_path) {
-    Fault(Code::kUnsupported,
-          Format("{}: the adapter '{}' of model '{}' is not supported yet; merge it into its base first",
-                 where, ref.lora, ref.path));
-    return std::nullopt;
-  }
-  auto checkpoint = OpenAt(*located, ref);
+  auto checkpoint = OpenAt(located, ref);
   if (!checkpoint) {
     const Error& why = checkpoint.error();
     if (why.faults.empty()) Fault(why.code, why.message);
@@ -136,7 +141,7 @@ std::optional<size_t> ModelShelf::Open(const ModelRef& ref, const std::string& w
   }
   if (!models_.empty()) AdoptNames(*models_[0].checkpoint, **checkpoint, where);
   models_.push_back(
-      {ref.Text(), fs::absolute(*located, error).lexically_normal().string(), std::move(*checkpoint), ""});
+      {ref.Text(), fs::absolute(located, error).lexically_normal().string(), std::move(*checkpoint), ""});
   by_path_[key] = models_.size() - 1;
   NoteArchitecture(ref, models_.back());
   return models_.size() - 1;

@@ -359,7 +359,10 @@ class RecipeReader {
     const size_t at = model.find('@');
     ref.path = model.substr(0, at);
     if (at != std::string::npos) ref.revision = model.substr(at + 1);
-    if (ref.lora.find('+') != std::string::npos || ref.revision.find('@') != std::string::npos) {
+    const bool splits_further = ref.lora.find('+') != std::string::npos ||
+                                ref.revision.find('@') != std::string::npos ||
+                                std::count(ref.lora.begin(), ref.lora.end(), '@') > 1;
+    if (splits_further) {
       Fault(node, Format("'{}' is no model reference: at most one '+' and one '@' in each part (write "
                          "{{model: {{path: …}}}} for paths that hold them)",
                          text));

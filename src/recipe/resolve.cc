@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/try.h"
+#include "mergepipe/mergepipe.h"
 #include "recipe/chat_template_choice.h"
 #include "recipe/expert_layout.h"
 #include "recipe/parameter_check.h"
@@ -42,6 +43,7 @@ class Resolver {
     ChooseChatTemplate(state_);
     if (HasFaults()) return Verdict(check);
     ResolveVocabulary(state_);
+    LeaveOutChatTemplate();
     if (HasFaults()) return Verdict(check);
     ResolveTensors(state_);
     check.CheckReach(state_.scopes, !state_.files_alone);
@@ -59,6 +61,7 @@ class Resolver {
     state_.merge.method = state_.method;
     state_.merge.warnings = state_.recipe.warnings;
     state_.merge.seed = state_.options.seed;
+    state_.merge.form = state_.options.form;
     if (state_.method == nullptr) {
       return Fail(Code::kUsage,
                   Format("{}: there is no merge_method '{}'{}; known: {}", state_.recipe.where,
@@ -150,7 +153,8 @@ class Resolver {
     const auto& donor = state_.CheckpointOf(state_.merge.donor).tensors();
     const auto in_donor = [&](const ResolvedTensor& tensor) { return donor.count(tensor.name) > 0; };
     state_.merge.keeps_layout =
-        state_.merge.keeps_layout && state_.merge.tensors.size() == donor.size() &&
+        state_.merge.keeps_layout && !state_.merge.form.shard_bytes &&
+        state_.merge.tensors.size() == donor.size() &&
         std::all_of(state_.merge.tensors.begin(), state_.merge.tensors.end(), in_donor);
     for (const ResolvedModel& model : state_.shelf.models()) {
       for (const std::string& note : model.checkpoint->notes())
@@ -167,6 +171,15 @@ class Resolver {
     state_.merge.paths = state_.shelf.paths();
     AccountForInputs();
     return std::move(state_.merge);
+  }
+
+  // A template without a tokenizer would be read by nobody.
+  void LeaveOutChatTemplate() {
+    if (state_.options.form.copies_tokenizer || state_.vocabulary || !state_.merge.chat_template) return;
+    state_.merge.chat_template.reset();
+    state_.merge.warnings.push_back(
+        Format("{}: the chat template is not written, since --no-copy-tokenizer leaves out the tokenizer",
+               state_.recipe.where));
   }
 
   void NoteUnusedArchitectures() {

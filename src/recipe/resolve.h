@@ -91,6 +91,7 @@ struct ResolvedMerge {
   std::optional<std::string> chat_template;  ///< Jinja; the output's tokenizer gets it instead of its own
   std::map<std::string, std::string> paths;  ///< absolute, by every spelling that the recipe uses
   uint64_t seed = 0;
+  OutputForm form;
 };
 
 /// What a method sees of a source: its name in that model, type, shape. Where its rows are gathered, as they
@@ -116,6 +117,8 @@ struct ResolveOptions {
   std::map<std::string, std::string>
       paths;  ///< where models lie, by name in the recipe; others are looked up
   std::map<std::string, StageModel> stages;  ///< by name; they come before all paths
+  std::vector<std::string> hub_caches;       ///< looked in before the usual ones
+  OutputForm form;
 };
 
 /// Opens the models that a recipe names (headers only) and decides every output tensor. All faults at once:

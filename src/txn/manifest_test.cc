@@ -64,11 +64,16 @@ class ManifestTest : public testing::Test {
   std::vector<TensorRecord> records_;
   std::map<std::string, FileRecord> files_ = {{"config.json", {"f", 2}}};
   std::map<std::string, FileRecord> notes_ = {{"README.md", {"n", 3}}};
-  Json envelope_ = {{"seconds", 1.5},
-                    {"recipe", "merge_method: ties\n"},
-                    {"recipe_path", "r.yml"},
-                    {"options", {{"allow_nonfinite", false}, {"missing", "error"}, {"memory_bytes", 1}}},
-                    {"paths", {{"base", "/models/base"}}}};
+  Json envelope_ = {
+      {"seconds", 1.5},
+      {"recipe", "merge_method: ties\n"},
+      {"recipe_path", "r.yml"},
+      {"options",
+       {{"allow_nonfinite", false},
+        {"missing", "error"},
+        {"memory_bytes", 1},
+        {"form", {{"shard_bytes", nullptr}, {"copies_tokenizer", true}, {"writes_card", true}}}}},
+      {"paths", {{"base", "/models/base"}}}};
 };
 
 std::string RootOf(const Json& manifest) {

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "format/chat_template.h"
+#include "format/hub_cache.h"
 #include "tokenizer/vocabulary.h"
 #include "txn/layer_config.h"
 
@@ -91,11 +92,14 @@ class SideFileList {
     if (HasIndex(plan_)) Write(kIndexName, BuildIndex(plan_).dump(2) + "\n");
     const OrderedJson config = MP_TRY(EditedConfig(merge_));
     if (!config.is_null()) Write(kConfigName, config.dump(2) + "\n");
+    // A tokenizer that the recipe makes is written in any case.
+    const bool has_tokenizer = merge_.form.copies_tokenizer || merge_.tokenizer;
     if (merge_.tokenizer && merge_.tokenizer->edit.changed()) MP_TRY(EditTokenizer());
     if (merge_.chat_template) MP_TRY(WriteChatTemplate(*merge_.chat_template));
     for (const auto& [name, origin] : MP_TRY(SideFilesOf(merge_))) {
       const bool ours = name == kRecipeName || name == kCardName || name == kManifestName ||
-                        files_.count(name) > 0 || (merge_.chat_template && HoldsChatTemplates(name));
+                        files_.count(name) > 0 || (merge_.chat_template && HoldsChatTemplates(name)) ||
+                        (!has_tokenizer && (IsTokenizerFile(name) || HoldsChatTemplates(name)));
       if (!ours) files_[name] = origin;
     }
     return std::move(files_);
@@ -155,7 +159,7 @@ Result<SideFiles> WriteSideFiles(const Plan& plan, const std::string& recipe_tex
   }
   made.notes[kRecipeName] = MP_TRY(WriteText(kRecipeName, recipe_text, staging));
   // Files alone make files alone: there is no model that a card could be of.
-  if (!Donor(merge).is_single_file())
+  if (!Donor(merge).is_single_file() && merge.form.writes_card)
     made.notes[kCardName] = MP_TRY(WriteText(kCardName, ModelCard(merge, recipe_text), staging));
   return made;
 }
@@ -204,13 +208,14 @@ Result<OrderedJson> EditedConfig(const ResolvedMerge& merge) {
 std::string ModelCard(const ResolvedMerge& merge, const std::string& recipe_text) {
   std::string parents, bullets;
   for (const ResolvedModel& model : merge.models) {
-    parents += Format("- {}\n", JsonText(model.name));
-    bullets += Format("- `{}`\n", model.name);
+    const auto hub_name = HubNameOf(model.path);
+    if (hub_name) parents += Format("- {}\n", JsonText(*hub_name));
+    bullets += Format("- `{}`\n", IsUtf8(model.name) ? model.name : JsonText(model.name));
   }
   const Method& method = *merge.method;
   std::string card =
-      Format("---\nbase_model:\n{}library_name: transformers\ntags:\n- mergepipe\n- mergekit\n- merge\n---\n",
-             parents);
+      Format("---\n{}library_name: transformers\ntags:\n- mergepipe\n- mergekit\n- merge\n---\n",
+             parents.empty() ? "" : "base_model:\n" + parents);
   card += Format("# Merged model\n\nMade with mergepipe from checkpoints on disk, by the method `{}`: {}.\n",
                  method.name, method.summary);
   if (!method.paper.empty()) card += Format("Paper: {}.\n", method.paper);
