@@ -89,12 +89,10 @@ std::string Seen(const Plan& plan, size_t t, size_t s, size_t b) {
   const ResolvedTensor& tensor = plan.merge->tensors[t];
   const size_t from = plan.masks[t].From(s, b);
   const size_t place = from == TensorMask::kOmitted ? 0 : from;
-  const uint64_t bytes = SourceBlockBytes(plan, t, place, b);
-  const std::string stored =
-      tests::BytesOf(plan, t, place)
-          .substr(b * BlockElements(plan, t) * DTypeBytes(EntryOf(*plan.merge, tensor.sources[place]).dtype),
-                  bytes);
   const DType dtype = EntryOf(*plan.merge, tensor.sources[place]).dtype;
+  const std::string stored = tests::BytesOf(plan, t, place)
+                                 .substr(b * BlockElements(plan, t) * DTypeBytes(dtype),
+                                         tests::ElementsOfBlock(plan, t, b) * DTypeBytes(dtype));
   const std::vector<double> values = tests::ValuesOf(StoredTensor{"", dtype, {}, stored});
   return tests::TensorOf("", EntryOf(*plan.merge, tensor.sources[s]).dtype, {values.size()}, values).bytes;
 }

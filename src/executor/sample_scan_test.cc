@@ -103,8 +103,7 @@ TEST_F(SampleScanTest, EstimatesAreExactForDeltasThatAreTheSameEverywhere) {
   for (size_t t = 0; t < 4; ++t) {
     const TensorEvidence found = Must(evidence->Of(t));
     for (size_t b = 0; b < BlockCount(planned.plan, t); ++b) {
-      const auto n = static_cast<double>(SourceBlockBytes(planned.plan, t, 0, b) /
-                                         planned.plan.tensors[t].element_bytes);
+      const auto n = static_cast<double>(tests::ElementsOfBlock(planned.plan, t, b));
       EXPECT_EQ(found.base->energy[b], 9 * n);
       EXPECT_EQ(found.sources[1]->knowledge.blocks.energy[b], 0.25 * n);
       EXPECT_EQ(found.sources[2]->knowledge.blocks.energy[b], 0.0625 * n);

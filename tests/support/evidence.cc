@@ -23,7 +23,7 @@ Digest128 DigestOfBlock(const Plan& plan, size_t t, size_t s, size_t block, cons
   const uint64_t element = DTypeBytes(EntryOf(*plan.merge, plan.merge->tensors[t].sources[s]).dtype);
   const uint64_t leaf = plan.tensors[t].leaf_elements() * element;
   const uint64_t begin = block * BlockElements(plan, t) * element;
-  const uint64_t end = begin + SourceBlockBytes(plan, t, s, block);
+  const uint64_t end = begin + ElementsOfBlock(plan, t, block) * element;
   std::vector<Digest128> leaves;
   for (uint64_t at = begin; at < end; at += leaf)
     leaves.push_back(DigestOf(std::as_bytes(std::span(bytes).subspan(at, std::min(leaf, end - at)))));
@@ -151,6 +151,11 @@ TensorEvidence ReckonTensor(const Plan& plan, size_t t, bool thresholds) {
 
 uint32_t KeyOf(double value) {
   return std::bit_cast<uint32_t>(std::fabs(static_cast<float>(value)));
+}
+
+uint64_t ElementsOfBlock(const Plan& plan, size_t tensor, size_t block) {
+  const uint64_t elements = BlockElements(plan, tensor);
+  return std::min(elements, plan.tensors[tensor].elements - block * elements);
 }
 
 std::string BytesOf(const Plan& plan, size_t tensor, size_t source) {

@@ -29,6 +29,8 @@ FakeEvidence ReckonEvidence(const Plan& plan, bool thresholds = false);
 /// The draft of the same merge with the constants that the evidence gives.
 Plan DraftWith(const Plan& plan, Evidence& evidence);
 
+/// Elements of a block of an output tensor: fewer in the last one.
+uint64_t ElementsOfBlock(const Plan& plan, size_t tensor, size_t block);
 /// The stored bytes of a source of an output tensor.
 std::string BytesOf(const Plan& plan, size_t tensor, size_t source);
 /// Its values, and its delta to the reference; rounded to float32 unless one of the two is F64.
