@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "catalog/identity.h"
 #include "storage/source.h"
+#include "tokenizer/tokenizer_files.h"
 #include "txn/manifest.h"
 
 namespace mergepipe {
@@ -22,12 +23,15 @@ std::string StampText(const std::string& path) {
                 info.st_mtim.tv_nsec, info.st_ctim.tv_sec, info.st_ctim.tv_nsec);
 }
 
-void AddSideFiles(const Checkpoint& donor, Sha256& sha) {
-  const auto names = donor.SideFiles();
-  if (!names || donor.is_planned()) return;  // a stage is known by its key
+// The donor's files beside the weights are copied; of the other models the config and the tokenizer have a
+// say.
+void AddSideFiles(const Checkpoint& model, bool is_donor, Sha256& sha) {
+  const auto names = model.SideFiles();
+  if (!names || model.is_planned()) return;  // a stage is known by its key
   for (const std::string& name : *names) {
-    const auto origin = donor.OriginOf(name);
-    if (origin) sha.Update(Format("{} {}\n", name, StampText(origin->path)));
+    const auto origin = model.OriginOf(name);
+    const bool counts = is_donor || name == kConfigName || IsTokenizerFile(name);
+    if (origin && counts) sha.Update(Format("{} {}\n", name, StampText(origin->path)));
   }
 }
 
@@ -46,8 +50,8 @@ std::string StageKey(const Plan& draft, const std::string& choices,
   for (size_t m = 0; m < merge.models.size(); ++m) {
     const Checkpoint& checkpoint = *merge.models[m].checkpoint;
     sha.Update((input_keys[m].empty() ? StampKey(checkpoint) : input_keys[m]) + "\n");
+    AddSideFiles(checkpoint, m == merge.donor, sha);
   }
-  AddSideFiles(*merge.models[merge.donor].checkpoint, sha);
   return sha.FinishHex();
 }
 

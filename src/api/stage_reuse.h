@@ -11,8 +11,8 @@ namespace mergepipe {
 /// What decides the bytes of a stage and is known before any data is read: the digest of its drafted plan
 /// (which knows its inputs by their headers), the choices that the draft has not made yet, and the state of
 /// every input. An input that is a stage itself is known by its own key, another one by the stamps of its
-/// files; so are the donor's files beside the weights. `input_keys` are those of stages, by model; empty for
-/// other models.
+/// files; so are the donor's files beside the weights, and the configs and tokenizers of the others.
+/// `input_keys` are those of stages, by model; empty for other models.
 std::string StageKey(const Plan& draft, const std::string& choices,
                      const std::vector<std::string>& input_keys);
 

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numeric>
 
 #include "base/text.h"
-#include "support/array_merge.h"
+#include "support/formula_checks.h"
 #include "support/outcome.h"
 
 namespace mergepipe {
@@ -14,43 +13,18 @@ namespace {
 
 using testing::ElementsAre;
 using tests::ArrayMerge;
+using tests::Delta;
+using tests::ExpectNear;
+using tests::Experts;
 using tests::MergeArrays;
 using tests::Moved;
 using tests::RandomFloats;
 using tests::Set;
+using tests::SetWeights;
 using tests::WithDefaults;
 using Values = std::vector<float>;
 
 constexpr size_t kCount = 5000;
-
-// Each method's formula element by element, in double.
-using Formula = std::function<double(size_t element)>;
-
-void ExpectNear(const Values& merged, const Formula& formula, double tolerance = 2e-6) {
-  double largest = 0;
-  for (size_t k = 0; k < merged.size(); ++k)
-    largest = std::max(largest, std::fabs(formula(k)));
-  for (size_t k = 0; k < merged.size(); ++k)
-    ASSERT_NEAR(merged[k], formula(k), tolerance * largest) << "element " << k;
-}
-
-// A base and experts near it.
-ArrayMerge Experts(const std::string& method, size_t experts, size_t count = kCount) {
-  const Values base = RandomFloats(count, 1);
-  std::vector<Values> inputs;
-  for (uint32_t i = 0; i < experts; ++i)
-    inputs.push_back(Moved(base, 10 + i, 0.1));
-  return WithDefaults(method, base, inputs);
-}
-
-void SetWeights(ArrayMerge& merge, const std::vector<double>& weights) {
-  for (size_t i = 0; i < weights.size(); ++i)
-    merge.params.inputs[i]["weight"] = weights[i];
-}
-
-double Delta(const ArrayMerge& merge, size_t input, size_t k) {
-  return static_cast<double>(merge.inputs[input][k] - merge.base[k]);
-}
 
 // --- linear
 

@@ -18,8 +18,9 @@ constexpr size_t kPasses = 3;
 // Up to so many equal magnitudes are told apart by looking through the row where that is needed.
 constexpr size_t kFewEquals = 16;
 
-// A radix sort, digit by digit from the lowest. `spare` has the size of `keys`.
+// A radix sort, digit by digit from the lowest, where there are more keys than a digit has values. `spare` has the size of `keys`.
 void SortKeys(std::vector<uint32_t>& keys, std::vector<uint32_t>& spare) {
+  if (keys.size() < kDigits) return std::sort(keys.begin(), keys.end());
   std::array<std::array<uint32_t, kDigits>, kPasses> starts{};
   const auto digit = [](uint32_t key, size_t pass) { return key >> (pass * kDigitBits) & (kDigits - 1); };
   for (const uint32_t key : keys) {

@@ -88,6 +88,11 @@ METHODS = {
     "dare_linear": task_vectors("dare_linear", density=0.5),
     "dare_linear with gradients": models("dare_linear", "base", AB, [{"weight": 0.4, "density": [1, 0.6, 0.2]}, {"weight": [0, 1], "density": 0.5}]),
     "dare_linear not rescaled": task_vectors("dare_linear", density=0.3, parameters={"rescale": False, "lambda": 2}),
+    "dare_linear in slices": sliced("dare_linear", [
+        [source("base", 0, 2), source("a", 0, 2, weight=0.5, density=0.5), source("b", 2, 4, weight=0.4, density=0.3)],
+        [source("a", 1, 3, weight=0.7, density=0.8), source("base", 2, 4), source("c", 2, 4, weight=1, density=0.5)],
+    ], "base"),
+    "della in slices": sliced("della", [[source("base", 0, 4), source("a", 0, 4, weight=0.5, density=[0.3, 0.7]), source("b", 0, 4, weight=0.4, density=0.5)]], "base"),
     # --- breadcrumbs
     "breadcrumbs": task_vectors("breadcrumbs", density=0.5),
     "breadcrumbs with a large gamma": task_vectors("breadcrumbs", density=0.4, gamma=0.3),
@@ -300,6 +305,11 @@ DIFFERENT = {
 }
 
 
+SEEDED = {
+    f"{method} with another seed": Case("llama", task_vectors(method, density=0.4), options={"random_seed": 7}, flags=("--seed", "7")) for method in ("dare_linear", "della")
+}
+
+
 def all_cases():
     cases = {f"{name}": Case("llama", recipe) for name, recipe in (mergekit_recipes.RECIPES | METHODS | SWITCHES | NUSLERPS | VALUES | EXAMPLES).items()}
     for family, layers in FAMILIES.items():
@@ -309,7 +319,7 @@ def all_cases():
             del recipes["della_linear"]
         for name, recipe in recipes.items():
             cases[f"{family}: {name}"] = Case(family, recipe)
-    cases |= DIFFERENT
+    cases |= SEEDED | DIFFERENT
     for case in cases.values():
         case.precise = case.recipe["merge_method"] in PRECISE
     return cases

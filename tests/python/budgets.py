@@ -193,8 +193,8 @@ class Search:
     Only for few blocks: a tensor of n blocks has 2^n masks for each expert.
     """
 
-    def __init__(self, family, recipe, see=lambda i, expert, base, mask: omit(expert, base, mask), drops=None):
-        self.family, self.recipe, self.see, self.drops = family, recipe, see, drops
+    def __init__(self, family, recipe, see=lambda i, expert, base, mask: omit(expert, base, mask)):
+        self.family, self.recipe, self.see = family, recipe, see
 
     def matches(self, name, got):
         """Every combination of masks (one for each expert) under which the oracle gives what is stored."""
@@ -205,7 +205,7 @@ class Search:
         for masks in itertools.product(*seen):
             inputs = {str(self.family.base): {name: base}}
             inputs |= {str(e): {name: seen[i][m]} for i, (e, m) in enumerate(zip(self.family.experts, masks))}
-            want = oracle.merge(self.recipe, lambda path: inputs[str(path)], self.drops)[name]
+            want = oracle.merge(self.recipe, lambda path: inputs[str(path)])[name]
             if oracle.fault(got[name], want) is None:
                 found.append(masks)
         return found

@@ -35,52 +35,70 @@ class Dice:
         entries = [{"filter": self.pick(*FILTERS), "value": self.scalar_or_gradient(low, high)} for _ in range(self.random.integers(1, 3))]
         return [*entries, {"value": self.number(low, high)}]
 
+    def density(self, method):
+        """Of della a chance that stays between 0 and 1 when epsilon is added."""
+        return self.pick(1, 0.0, self.setting(0.05, 1.0), self.setting(0.2, 0.9)) if method[:5] != "della" else self.pick(1, 0.0, self.setting(0.3, 0.7))
+
     def expert(self, method):
         """The parameters of one expert."""
-        parameters = {"weight": self.setting(0.1, 1.0) if self.chance(0.8) else self.number(-0.8, -0.1)}
-        if method in ("ties", "dare_linear", "dare_ties"):
-            parameters["density"] = self.pick(1, 0.0, self.setting(0.05, 1.0), self.setting(0.2, 0.9))
+        if method not in recipes.WEIGHTED:
+            return {}
+        # Positive weights where their sum divides: a sum near zero would blow up any rounding.
+        positive = method not in recipes.TASK_VECTOR_METHODS or self.chance(0.8)
+        parameters = {"weight": self.setting(0.1, 1.0) if positive else self.number(-0.8, -0.1)}
+        if method in recipes.TASK_VECTOR_METHODS[1:]:
+            parameters["density"] = self.density(method)
+        if method.startswith("breadcrumbs") and self.chance(0.6):
+            parameters["gamma"] = self.setting(0.0, 0.5)
+        if method.startswith("della") and self.chance(0.6):
+            parameters["epsilon"] = self.setting(0.0, 0.29)
         return parameters
 
     def common(self, method):
         """Parameters of the whole merge."""
-        if method == "slerp":
-            return {"t": self.setting(-0.2, 1.2)}
-        if method == "linear":
-            return {"normalize": self.chance(0.5)}
-        parameters = {"lambda": self.setting(0.2, 1.5)} if self.chance(0.6) else {}
-        for key in ("normalize", "rescale", "int8_mask"):
-            if self.chance(0.3):
-                parameters[key] = self.chance(0.5)
-        return parameters
+        if method in recipes.TASK_VECTOR_METHODS:
+            flags = {key: self.chance(0.5) for key in ("normalize", "rescale", "int8_mask") if self.chance(0.3)}
+            return flags | ({"lambda": self.setting(0.2, 1.5)} if self.chance(0.6) else {})
+        choices = {
+            "linear": {"normalize": lambda: self.chance(0.5)},
+            "nuslerp": {"nuslerp_flatten": lambda: self.chance(0.4), "nuslerp_row_wise": lambda: self.chance(0.5)},
+            "multislerp": {"normalize_weights": lambda: self.chance(0.5)},
+            "karcher": {"max_iter": lambda: int(self.random.integers(0, 6)), "tol": lambda: self.number(1e-3, 1e-1)},
+            "sce": {"select_topk": lambda: self.setting(0.0, 1.2)},
+            "ram": {"epsilon": lambda: self.setting(0.0, 5e-3)},
+            "ramplus_tl": {"epsilon": lambda: self.number(1e-3, 5e-3), "r": lambda: self.setting(0.0, 1.0), "alpha": lambda: self.setting(0.0, 3.0)},
+            "model_stock": {"filter_wise": lambda: self.chance(0.5)},
+        }.get(method, {})
+        parameters = {key: draw() for key, draw in choices.items() if self.chance(0.6)}
+        return parameters | {"slerp": {"t": self.setting(-0.2, 1.2)}, "nearswap": {"t": self.setting(0.0, 0.02)}}.get(method, {})
+
+    def takes(self, method, experts):
+        """Some of the experts, as many as the method takes."""
+        most = recipes.takes(method, experts)
+        least = {"nuslerp": 2, "model_stock": 2}.get(method, 1)
+        return most[: self.random.integers(least, len(most) + 1)]
 
     def models(self, family, method):
-        base, experts = family.base, list(self.random.permutation(family.experts))
-        if method == "linear":
-            listed = [base, *experts] if self.chance(0.5) else experts
-            # Positive weights: a sum near zero would blow up any rounding.
-            return recipes.models(method, None, listed, [{"weight": self.setting(0.1, 1.0)} for _ in listed], self.common(method))
-        if method == "slerp":
-            return recipes.models(method, base, experts[:1], parameters=self.common(method))
-        listed = experts[: self.random.integers(1, len(experts) + 1)]
+        experts = self.takes(method, list(self.random.permutation(family.experts)))
+        listed = [family.base, *experts] if method in recipes.BASELESS and self.chance(0.5) else experts
+        base = None if method in recipes.BASELESS or method in ("nuslerp", "multislerp") and self.chance(0.3) else family.base
         return recipes.models(method, base, listed, [self.expert(method) for _ in listed], self.common(method))
 
     def slices(self, family, method):
-        """One to three slices; the base first in each of them."""
-        experts = family.experts[:1] if method == "slerp" else family.experts[: self.random.integers(1, 4)]
-        out = []
+        """One to three slices; the base first in each of them, where the method has one."""
+        base = None if method in recipes.BASELESS else family.base
+        experts, out = self.takes(method, family.experts), []
         for _ in range(self.random.integers(1, 4)):
-            size = self.random.integers(1, LAYERS + 1)
-            begins = self.random.integers(0, LAYERS - size + 1, len(experts) + 1).tolist()
-            at = lambda i: (begins[i], begins[i] + int(size))
-            each = [{} if method == "slerp" else self.expert(method) for _ in experts]
-            out.append([recipes.source(family.base, *at(0))] + [recipes.source(e, *at(i + 1), **p) for i, (e, p) in enumerate(zip(experts, each))])
-        return recipes.sliced(method, out, family.base, self.common(method))
+            size = int(self.random.integers(1, LAYERS + 1))
+            at = lambda: (lambda begin: (begin, begin + size))(int(self.random.integers(0, LAYERS - size + 1)))
+            piece = [recipes.source(e, *at(), **self.expert(method)) for e in experts]
+            out.append(([recipes.source(base, *at())] if base else []) + piece)
+        return recipes.sliced(method, out, base, self.common(method))
 
 
 def well_conditioned(recipe):
     """The recipe with positive weights where their sum is a divisor: nearly nothing as divisor is beyond any tolerance on the result."""
-    if recipe.get("parameters", {}).get("normalize", recipe["merge_method"] == "ties"):
+    if recipe.get("parameters", {}).get("normalize", recipe["merge_method"] in ("ties", "della")):
         for place in [*recipe.get("models", []), *(s for piece in recipe.get("slices", []) for s in piece["sources"])]:
             if isinstance(place.get("parameters", {}).get("weight"), float):
                 place["parameters"]["weight"] = abs(place["parameters"]["weight"])
@@ -106,7 +124,7 @@ def any_recipe(dice, family, method):
     """A recipe of any method, in the models form or in slices."""
     if method == "passthrough":
         return passthrough_slices(dice, family)
-    if method in ("linear", "dare_linear", "dare_ties") or dice.chance(0.7):
+    if dice.chance(0.7):
         return well_conditioned(dice.models(family, method))
     recipe = well_conditioned(dice.slices(family, method))
     for source in (s for piece in recipe["slices"] for s in piece["sources"]):

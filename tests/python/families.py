@@ -18,9 +18,9 @@ class Family:
         """The checkpoint that a recipe names."""
         return self.read.setdefault(str(path), checkpoints.read_checkpoint(path))
 
-    def want(self, recipe, masks=None):
+    def want(self, recipe, seed=0):
         """What the oracle makes of a recipe over this family."""
-        return oracle.merge(recipe, self.load, masks)
+        return oracle.merge(recipe, self.load, seed)
 
 
 def write(root, base, experts, layout="single", **save):
@@ -36,28 +36,12 @@ def make(root, dtype="F32", layout="single", experts=3, seed=1, expert_dtype=Non
     return write(root, base, tuned, layout)
 
 
-def dare_masks(mp, family, recipe, *flags):
-    """The elements that a random recipe (in the models form) keeps of each expert, one dict by tensor for each.
-
-    A mask depends on nothing but the seed, the expert's place in the recipe, the tensor and the element. So it shows when all weights
-    but one are 0 and nothing is rescaled: elements that differ from the base were kept.
-    """
-    base, masks = family.load(recipe["base_model"]), []
-    for i in range(len(recipe["models"])):
-        probe = recipe | {"merge_method": "dare_linear", "out_dtype": "float32", "parameters": {"rescale": False}}
-        probe["models"] = [
-            m | {"parameters": {"density": m["parameters"]["density"], "weight": float(i == j)}} for j, m in enumerate(recipe["models"])
-        ]
-        kept = mp.merged(probe, *flags)
-        masks.append({n: kept[n].values() != t.values() for n, t in base.items()})
-    return masks
-
-
 def faults(mp, family, recipe, *flags):
     """Merges, and tells how the result differs from the oracle's."""
-    masks = dare_masks(mp, family, recipe, *flags) if recipe["merge_method"].startswith("dare") else None
-    return oracle.faults(mp.merged(recipe, *flags), family.want(recipe, masks))
+    seed = int(flags[flags.index("--seed") + 1]) if "--seed" in flags else 0
+    return oracle.faults(mp.merged(recipe, *flags), family.want(recipe, seed))
 
 
 def smallest(method, family, **top):
+    """The smallest recipe of a method, or of one of recipes.VARIANTS."""
     return recipes.smallest(method, family.base, family.experts, **top)

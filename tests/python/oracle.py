@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import formulas
+import randomness
+import spheres
 from checkpoints import FLOATS, Tensor
 
 LAYER = re.compile(r"\.(\d+)\.")
 EMBEDDING = re.compile(r"embed|wte|wpe")
 DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
-DELTA_METHODS = ("task_arithmetic", "ties", "dare_linear", "dare_ties")
-NORMALIZES = ("linear", "ties")
-RESCALES = ("dare_linear", "dare_ties")
+NORMALIZES = ("ties", "della")
+RESCALES = ("dare_linear", "dare_ties", "della", "della_linear")
+ELECTS = ("ties", "dare_ties", "breadcrumbs_ties", "della")
 
 
 # --- parameters ------------------------------------------------------------------------------------------------------
@@ -135,48 +137,81 @@ def compute_type(tensors):
     return np.float64 if any(t.dtype == "F64" for t in tensors) else np.float32
 
 
-def merge_linear(recipe, place, tensors):
-    wide = [t.values(compute_type(tensors)) for t in tensors]
-    weights = [parameter(recipe, place, "weight", None, s) for s, _ in place.inputs]
-    return formulas.linear(wide, weights, parameter(recipe, place, "normalize", True))
+class Inputs:
+    """What a method is given for one output tensor: values, in the type it computes with, and its parameters."""
+
+    def __init__(self, recipe, place, tensors, seed):
+        self.recipe, self.place, self.seed = recipe, place, seed
+        self.method = recipe["merge_method"]
+        kind = compute_type(tensors)
+        self.values = [t.values(kind) for t in tensors]
+        self.sources = [s for s, _ in place.inputs]
+        name = place.slice.get("base_model") or recipe.get("base_model")
+        at = next((i for i, s in enumerate(self.sources) if s["model"] == name), None)
+        self.base = None if at is None else self.values[at]
+        self.others = [i for i in range(len(tensors)) if i != at]
+
+    @property
+    def models(self):
+        """All but the base."""
+        return [self.values[i] for i in self.others]
+
+    def get(self, key, default=None, source=None):
+        return parameter(self.recipe, self.place, key, default, source)
+
+    def each(self, key, default=None):
+        """A parameter of each model but the base."""
+        return [self.get(key, default, self.sources[i]) for i in self.others]
+
+    def uniform(self, position):
+        """The random numbers of the model at a position among those that are not the base."""
+        return randomness.uniform(randomness.stream(self.seed, position, self.place.name), self.values[0].shape)
 
 
-def merge_passthrough(recipe, place, tensors):
-    (only,) = tensors
-    return formulas.passthrough(only.values(compute_type(tensors)), parameter(recipe, place, "scale", None, place.inputs[0][0]))
-
-
-def merge_slerp(recipe, place, tensors):
-    base_at = base_index(recipe, place)
-    base, other = (tensors[i].values(compute_type(tensors)) for i in (base_at, 1 - base_at))
-    return formulas.slerp(base, other, parameter(recipe, place, "t", None))
-
-
-def base_index(recipe, place):
-    base = place.slice.get("base_model") or recipe["base_model"]
-    return next(i for i, (s, _) in enumerate(place.inputs) if s["model"] == base)
-
-
-def merge_task_vectors(recipe, place, tensors, masks=None):
-    method, at = recipe["merge_method"], base_index(recipe, place)
-    others = [i for i in range(len(tensors)) if i != at]
-    sources = [place.inputs[i][0] for i in others]
-    kind = compute_type(tensors)
-    density = [parameter(recipe, place, "density", 1.0, s) for s in sources]
+def merge_task_vectors(x):
+    stem = x.method.split("_")[0]
+    density = x.each("density", 1.0)
+    each = {"gamma": x.each("gamma", 0.01), "epsilon": x.each("epsilon", 0.15)}
+    keeps = {
+        "breadcrumbs": lambda i: lambda delta, p: formulas.keep_middle(delta, p, each["gamma"][i]),
+        "dare": lambda i: lambda delta, p: formulas.keep_by_chance(delta, p, x.uniform(i)),
+        "della": lambda i: lambda delta, p: formulas.keep_by_rank(delta, p, each["epsilon"][i], x.uniform(i)),
+    }.get(stem, lambda i: formulas.keep_largest)
     return formulas.task_vectors(
-        tensors[at].values(kind),
-        [tensors[i].values(kind) for i in others],
-        [parameter(recipe, place, "weight", None, s) for s in sources],
-        combine=formulas.elect if method.endswith("ties") else formulas.add,
-        densities=None if method == "task_arithmetic" else density,
-        masks=masks and [m[place.name] for m in masks],
-        rescale=parameter(recipe, place, "rescale", method in RESCALES),
-        normalize=parameter(recipe, place, "normalize", method in NORMALIZES),
-        factor=parameter(recipe, place, "lambda", 1.0),
+        x.base,
+        x.models,
+        x.each("weight"),
+        combine=formulas.elect if x.method in ELECTS else formulas.add,
+        densities=None if stem == "task" else density,
+        keeps=[keeps(i) for i in range(len(x.others))],
+        rescale=x.get("rescale", x.method in RESCALES),
+        normalize=x.get("normalize", x.method in NORMALIZES),
+        factor=x.get("lambda", 1.0),
     )
 
 
-MERGES = {"linear": merge_linear, "passthrough": merge_passthrough, "slerp": merge_slerp}
+def merge_nuslerp(x):
+    return spheres.nuslerp(x.base, x.models, x.each("weight"), x.get("nuslerp_flatten", True), x.get("nuslerp_row_wise", False))
+
+
+def merge_multislerp(x):
+    return spheres.multislerp(x.base, x.models, x.each("weight"), x.get("normalize_weights", True), x.get("eps", 1e-8))
+
+
+MERGES = {
+    "linear": lambda x: formulas.linear(x.values, [x.get("weight", None, s) for s in x.sources], x.get("normalize", True)),
+    "passthrough": lambda x: formulas.passthrough(x.values[0], x.get("scale", None, x.sources[0])),
+    "slerp": lambda x: spheres.slerp(x.base, x.models[0], x.get("t")),
+    "nuslerp": merge_nuslerp,
+    "multislerp": merge_multislerp,
+    "karcher": lambda x: spheres.karcher(x.values, x.get("max_iter", 10), x.get("tol", 1e-5)),
+    "model_stock": lambda x: spheres.model_stock(x.base, x.models, x.get("filter_wise", False)),
+    "sce": lambda x: formulas.sce(x.base, x.models, x.get("select_topk", 1.0)),
+    "ram": lambda x: formulas.ram(x.base, x.models, x.get("epsilon", 1e-5)),
+    "ramplus_tl": lambda x: formulas.ramplus_tl(x.base, x.models, x.get("r", 0.1), x.get("alpha", 0.2), x.get("epsilon", 1e-5)),
+    "nearswap": lambda x: formulas.nearswap(x.base, x.models[0], x.get("t")),
+    "arcee_fusion": lambda x: formulas.arcee_fusion(x.base, x.models[0]),
+}
 
 
 @dataclass
@@ -191,8 +226,8 @@ def reference(recipe, place, tensors):
     return next((t for t, (s, _) in zip(tensors, place.inputs) if s["model"] == base), tensors[0])
 
 
-def merge(recipe, load, masks=None):
-    """Name to Merged. load gives the checkpoint of a model reference; masks (for the dares) one dict of masks for each expert."""
+def merge(recipe, load, seed=0):
+    """Name to Merged. load gives the checkpoint of a model reference."""
     slices = slices_of(recipe, load)
     stored = recipe.get("out_dtype") or recipe.get("dtype")
     out = {}
@@ -202,9 +237,8 @@ def merge(recipe, load, masks=None):
         if like.dtype not in FLOATS:
             out[place.name] = Merged(like.dtype, like.bits)
             continue
-        method = recipe["merge_method"]
         with np.errstate(all="ignore"):
-            values = MERGES[method](recipe, place, tensors) if method in MERGES else merge_task_vectors(recipe, place, tensors, masks)
+            values = MERGES.get(recipe["merge_method"], merge_task_vectors)(Inputs(recipe, place, tensors, seed))
         out[place.name] = Merged(DTYPES[stored.removeprefix("torch.")] if stored else like.dtype, values)
     return out
 

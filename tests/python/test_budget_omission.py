@@ -80,10 +80,9 @@ def test_dare_rescales_by_the_norms_of_the_delta_as_masked(method, known, mp):
     """Both norms: were the upper one of the whole delta, what was read would be blown up."""
     family = made(mp, experts=2)
     recipe = recipe_of(method, family)
-    drops = families.dare_masks(mp, family, recipe)
     if known:
         budgets.analyze(mp, family, "--density", "0.3")
-    search = Search(family, recipe, drops=drops)
+    search = Search(family, recipe)
     for budget, policy in (("55%", "gram"), ("40%", "random")):
         check(mp, search, budget, "--policy", policy)
 
@@ -93,7 +92,7 @@ def trimmed_whole(family, recipe, rescale=False):
     def see(i, expert, base, mask):
         density = recipe["models"][i]["parameters"]["density"]
         delta = expert.values() - base.values()
-        kept = formulas.sparsify(delta, density, rescale, None)
+        kept = formulas.sparsify(delta, density, rescale)
         return budgets.omit(Tensor.of("F32", base.values() + kept), base, mask)
 
     whole = recipe | {"models": [m | {"parameters": m["parameters"] | {"density": 1.0}} for m in recipe["models"]]}

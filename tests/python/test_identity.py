@@ -50,8 +50,14 @@ def test_experts_equal_to_the_base_give_the_bits_of_the_base(method, dtype, mp):
     assert bits(mp.merged(families.smallest(method, family))) == bits(family.load(family.base))
 
 
+@pytest.mark.parametrize("variant", [n for n, (method, _, own) in recipes.VARIANTS.items() if method in recipes.DELTA_METHODS and "base" not in own])
+def test_experts_equal_to_the_base_give_its_bits_with_other_parameters(variant, mp):
+    family = odd_family(mp, "mixed", equal)
+    assert bits(mp.merged(families.smallest(variant, family))) == bits(family.load(family.base))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("method", recipes.DELTA_METHODS)
+@pytest.mark.parametrize("method", recipes.TASK_VECTOR_METHODS)
 def test_weights_of_zero_give_the_bits_of_the_base(method, dtype, mp):
     family = odd_family(mp, dtype, tuned)
     got = mp.merged(recipes.models(method, family.base, family.experts, {"weight": 0.0}))
@@ -59,7 +65,7 @@ def test_weights_of_zero_give_the_bits_of_the_base(method, dtype, mp):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("method", ("ties", "dare_linear", "dare_ties"))
+@pytest.mark.parametrize("method", recipes.TASK_VECTOR_METHODS[1:])
 def test_densities_of_zero_give_the_bits_of_the_base(method, dtype, mp):
     family = odd_family(mp, dtype, tuned)
     got = mp.merged(recipes.models(method, family.base, family.experts, {"weight": 0.7, "density": 0}))
@@ -96,11 +102,12 @@ def test_a_weighted_mean_of_equal_16_bit_models_is_the_model(dtype, mp):
     assert all(np.array_equal(got[n].values(), want.values()) for n, want in family.load(family.base).items())
 
 
-@pytest.mark.parametrize("method", ("linear", "task_arithmetic", "ties"))
+@pytest.mark.parametrize("method", [m for m in recipes.METHODS if m not in recipes.RANDOM_METHODS + recipes.ONE_EXPERT + ("nuslerp",)])
 def test_reversed_experts_give_the_same_within_rounding(method, mp):
     family = families.make(mp.root)
-    each = [{"weight": w} | ({"density": 0.5} if method == "ties" else {}) for w in (0.2, 0.5, 0.9)]
-    base = None if method == "linear" else family.base
+    weighted, dense = method in recipes.WEIGHTED, method in recipes.TASK_VECTOR_METHODS[1:]
+    each = [({"weight": w} if weighted else {}) | ({"density": 0.5} if dense else {}) for w in (0.2, 0.5, 0.9)]
+    base = None if method in recipes.BASELESS else family.base
     forth = mp.merged(recipes.models(method, base, family.experts, each))
     back = mp.merged(recipes.models(method, base, family.experts[::-1], each[::-1]))
     assert oracle.faults(back, {n: oracle.Merged(t.dtype, t.values()) for n, t in forth.items()}) == []
@@ -114,7 +121,7 @@ def test_slerp_from_the_other_end_gives_the_same_within_rounding(mp):
     assert oracle.faults(back, {n: oracle.Merged(t.dtype, t.values()) for n, t in forth.items()}) == []
 
 
-@pytest.mark.parametrize("method", recipes.DELTA_METHODS)
+@pytest.mark.parametrize("method", recipes.TASK_VECTOR_METHODS)
 def test_one_expert_at_full_weight_and_density_is_that_expert(method, mp):
     family = families.make(mp.root, experts=1)
     got = mp.merged(recipes.models(method, family.base, family.experts, {"weight": 1.0, "density": 1.0}))
@@ -130,7 +137,7 @@ def test_a_filter_touches_only_what_it_names(mp):
     assert {n for n in base if got[n].raw != base[n].raw} == {n for n in base if "mlp" in n}
 
 
-@pytest.mark.parametrize("method", recipes.DELTA_METHODS + ("linear",))
+@pytest.mark.parametrize("method", recipes.METHODS)
 def test_infinities_that_all_inputs_share_are_kept(method, mp):
     """A causal mask of -inf is a buffer like any other: not an error, and the same afterwards."""
     mask = Tensor.of("F32", np.triu(np.full((6, 6), -np.inf), 1))

@@ -435,3 +435,34 @@ def test_an_interrupted_chain_goes_on_where_it_was(flags, number, status, mp, wr
     mp.ok("merge", recipe, fresh, cwd=mp.root)
     assert weights(mp.root / "out") == weights(fresh)
     assert not [p for p in mp.root.rglob(".*staging*")]
+
+
+def test_a_vocabulary_that_a_stage_makes_is_the_next_ones(mp, write):
+    """Tokens, rows and templates of a result are known before it is made; the chain gives what single merges give."""
+    import vocabularies
+    from vocabularies import BASE, CHAT
+
+    vocabularies.model(mp.root / "base", BASE, 1)
+    vocabularies.model(mp.root / "chat", BASE + CHAT, 2)
+    vocabularies.model(mp.root / "more", BASE + ["extra"], 3)
+    chain = [("x", models("linear", "base", ["base", "chat"], W, tokenizer={"source": "union"}, chat_template="chatml")),
+             models("linear", "x", ["x", "more"], W, tokenizer={"source": "union"}, chat_template="auto")]
+    out = mp.fresh("out")
+    mp.ok("merge", write(*chain), out, cwd=mp.root)
+    assert weights(out) == weights(by_hand(mp, chain))
+    assert set(vocabularies.vocabulary(out)) == {*BASE, *CHAT, "extra"}
+    assert "im_start" in (out / "chat_template.jinja").read_text()
+
+
+def test_a_tokenizer_that_changed_is_felt(mp, write):
+    """The second model's: it has a say in the vocabulary, though its files are not copied."""
+    import vocabularies
+    from vocabularies import BASE, CHAT
+
+    vocabularies.model(mp.root / "base", BASE, 1)
+    vocabularies.model(mp.root / "chat", BASE + CHAT, 2)
+    recipe = write(("x", models("linear", "base", ["base", "chat"], W, tokenizer={"source": "union"})), models("linear", None, ["x"], W))
+    reused(mp, recipe, mp.root / "out")
+    assert reused(mp, recipe, mp.root / "out") == {"x", None}
+    vocabularies.write_tokenizer(mp.root / "chat", [*BASE, *reversed(CHAT)])
+    assert reused(mp, recipe, mp.root / "out", "--force") == set()

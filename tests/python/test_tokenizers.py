@@ -130,6 +130,69 @@ def test_methods_merge_aligned_rows(name, padded, mp, family, mergekit, tmp_path
     assert differences(ours, mergekit(recipe, tmp_path / "theirs")) == []
 
 
+def test_slices_have_the_tokens_of_their_own_models(mp, family, mergekit, tmp_path):
+    """The embedding is the first slice's, the head the last one's; what none of their models has is zero."""
+    recipe = recipes.sliced(
+        "passthrough", [[recipes.source("base", 0, 1)], [recipes.source("chat", 0, 1)]], base="base", tokenizer={"source": "union"}
+    )
+    ours = mp.merge(recipe, cwd=family)
+    assert differences(ours, mergekit(recipe, tmp_path / "theirs")) == []
+
+
+@pytest.mark.parametrize("budget", ("30%", "100%"))
+def test_stand_ins_have_their_rows_too(budget, mp, family):
+    """Under a budget the base stands behind what a slice takes from another model."""
+    recipe = recipes.sliced(
+        "passthrough", [[recipes.source("chat", 0, 1)], [recipes.source("other", 0, 1)]], base="base", tokenizer={"source": "union", "pad_to_multiple_of": 4}
+    )
+    full, out = mp.merge(recipe, cwd=family), mp.merge(recipe, "--budget", budget, cwd=family)
+    mp.ok("verify", out)
+    if budget == "100%":
+        assert (full / "model.safetensors").read_bytes() == (out / "model.safetensors").read_bytes()
+
+
+def test_tied_models_stay_tied(mp, family, mergekit, tmp_path):
+    for name, seed, tokens in (("base", 21, BASE), ("chat", 22, [*BASE, *CHAT])):
+        vocabularies.model(mp.root / name, tokens, seed, tied=True)
+    recipe = weighted(["base", "chat"], base=str(mp.root / "base"), tokenizer_source="union")
+    recipe["models"] = [m | {"model": str(mp.root / m["model"])} for m in recipe["models"]]
+    ours = mp.merge(recipe)
+    assert differences(ours, mergekit(recipe, tmp_path / "theirs")) == []
+    assert "lm_head.weight" not in checkpoints.read_checkpoint(ours)
+
+
+def test_a_tied_model_lends_its_embedding_to_a_head(mp, family):
+    vocabularies.model(mp.root / "tied", [*BASE, *CHAT], 22, tied=True, biased=False)
+    recipe = recipes.models("linear", None, [family / "shuffled", mp.root / "tied"], each={"weight": 1.0}, tokenizer_source="union")
+    bare = mp.root / "bare"
+    tensors = checkpoints.read_checkpoint(family / "shuffled")
+    del tensors["lm_head.bias"]
+    checkpoints.save(bare, tensors, config=json.loads((family / "shuffled/config.json").read_text()))
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (bare / file).write_bytes((family / "shuffled" / file).read_bytes())
+    recipe["models"][0]["model"] = str(bare)
+    out = mp.merge(recipe)
+    ids, own = vocabularies.vocabulary(out), vocabularies.vocabulary(mp.root / "tied")
+    head = checkpoints.read_checkpoint(out)["lm_head.weight"].values(np.float64)
+    lent = checkpoints.read_checkpoint(mp.root / "tied")["model.embed_tokens.weight"].values(np.float64)
+    stored = tensors["lm_head.weight"].values(np.float64)
+    assert np.allclose(head[ids["abc"]], (lent[own["abc"]] + stored[ids["abc"]]) / 2, atol=1e-6)
+    assert np.allclose(head[ids[CHAT[0]]], lent[own[CHAT[0]]], atol=1e-6)
+
+
+def test_16_bit_rows_are_averaged_before_they_are_rounded(mp):
+    for name, seed, tokens in (("a", 1, BASE), ("b", 2, [*BASE, *CHAT]), ("c", 3, [*BASE, *CHAT])):
+        vocabularies.model(mp.root / name, tokens, seed, dtype="BF16")
+    out = mp.merge(recipes.models("linear", None, ["a", "b", "c"], each={"weight": 1.0}, tokenizer_source="union"), cwd=mp.root)
+    got = checkpoints.read_checkpoint(out)["model.embed_tokens.weight"]
+    b, c = (checkpoints.read_checkpoint(mp.root / m)["model.embed_tokens.weight"].values()[64] for m in "bc")
+    mean = (b + c) / np.float32(2)
+    want = checkpoints.Tensor.of("BF16", (mean + b + c) / np.float32(3))
+    assert got.dtype == "BF16" and np.abs(got.values()[64] - want.values()).max() <= 2e-3
+    off = (got.bits[64] != want.bits).sum()
+    assert off <= 1, "rounded twice"
+
+
 def test_tokens_beyond_the_vocabulary_are_removed(mp, family, mergekit, tmp_path):
     recipe = weighted(["padded", "chat"], base="padded", tokenizer_source="union")
     ours = mp.merge(recipe, cwd=family)
@@ -341,3 +404,18 @@ def test_a_sweep_measures_what_merges_give(name, pad, mp, big):
         square = sum(float(((got[n].values(np.float64) - full[n].values(np.float64)) ** 2).sum()) for n in full)
         norm = sum(float((full[n].values(np.float64) ** 2).sum()) for n in full)
         assert point["deviation"]["relative_to_weights"] == pytest.approx((square / norm) ** 0.5, rel=1e-6)
+
+
+def test_rows_are_sampled_even_of_experts_that_are_analysed(mp, big):
+    vocabulary = [*WORDS[:3], *reversed(WORDS[3:])]
+    vocabularies.model(mp.root / "turned", vocabulary, 9, hidden=64, layers=2)
+    mp.ok("analyze", big / "base", mp.root / "turned", *BLOCKS)
+    recipe = weighted([mp.root / "turned"], "task_arithmetic", big / "base", tokenizer_source="base")
+    recipe = recipe | {"base_model": str(big / "base"), "models": [{"model": str(mp.root / "turned"), "parameters": {"weight": 0.5}}]}
+    told = mp.report(recipe, *BLOCKS, "--budget", "50%")
+    assert told["statistics"] == "sampled" and told["io"]["sample_read_bytes"] > 0
+    mp.refuse(recipe, "--max-deviation", "rows of tensor", flags=(*BLOCKS, "--max-deviation", "0.5"))
+
+
+def test_a_budget_below_the_rows_of_new_tokens_is_refused(mp, big):
+    mp.refuse(with_padding("linear", False), "can not be left out", "tokens that the base lacks", flags=("--budget", "0%"), cwd=big)

@@ -3,6 +3,10 @@
 namespace mergepipe {
 namespace {
 
+// So near to just opposite (in radians) the tangent has no direction but that of rounding.
+constexpr double kOpposite = 1e-6;
+constexpr double kPi = 3.14159265358979323846;
+
 // The Fréchet mean of unit vectors on the sphere, found by gradient steps. Every vector met on the way is a
 // combination of the inputs, so that only coefficients are kept and all angles come from the Gram matrix.
 class SphereMean {
@@ -43,7 +47,7 @@ class SphereMean {
     for (const size_t i : valid_) {
       const double cosine = std::clamp(gram_.Of(i, u_) / gram_.Norm(i), -1.0, 1.0);
       const double angle = std::acos(cosine);
-      if (angle < tolerance_) continue;
+      if (angle < tolerance_ || angle > kPi - kOpposite) continue;
       const double factor = share_ * angle / std::sin(angle);
       tangent[i] += factor / gram_.Norm(i);
       for (size_t j = 0; j < u_.size(); ++j)

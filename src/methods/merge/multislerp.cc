@@ -4,6 +4,10 @@
 namespace mergepipe {
 namespace {
 
+// A sum of unit vectors that is shorter than this for each unit of weight is what rounding leaves of
+// directions that cancel.
+constexpr double kCancelled = 1e-7;
+
 // The weights as float32, over their sum with normalize_weights.
 std::vector<double> Weights(const TensorParams& params) {
   std::vector<double> weights;
@@ -33,10 +37,14 @@ Result<StatisticsRequest> Request(const TensorFacts&, const TensorParams& params
 std::vector<double> OnTheSphere(const Gram& gram, const std::vector<double>& weights, double eps) {
   const size_t inputs = weights.size();
   std::vector<double> mean(inputs);
-  for (size_t i = 0; i < inputs; ++i)
+  double weight = 0;
+  for (size_t i = 0; i < inputs; ++i) {
     mean[i] = weights[i] / (gram.Norm(i) + eps);
+    weight += std::fabs(weights[i]);
+  }
   const double length = gram.Norm(mean);
-  if (length < eps) return weights;  // the directions cancel: there is no mean one to turn around
+  if (length < std::max(eps, kCancelled * weight))
+    return weights;  // the directions cancel: there is no mean one to turn around
   for (double& c : mean)
     c /= length;
   std::vector<double> tangent(inputs, 0.0);
