@@ -16,6 +16,10 @@ namespace mergepipe {
 namespace {
 
 constexpr uint64_t kPage = Source::kAlignment;
+// Of each source. More pages do not choose better, and a disk gives some 100,000 in a second.
+constexpr uint64_t kMostSamples = 1u << 18;
+// As many digests are kept at a time.
+constexpr uint64_t kSamplesAtOnce = 1u << 14;
 
 // Shared infinities, NaN and what overflows tell nothing of the rest of a block.
 double MeanOf(double sum, uint64_t count) {
@@ -34,6 +38,12 @@ struct Sample {
   std::vector<Digest128> digests;  // by unknown source, until they are digested
 
   float Gram(size_t i, size_t j) const { return i < j ? Gram(j, i) : gram[i * (i + 1) / 2 + j]; }
+};
+
+// What a model is known by, while its samples are read.
+struct SampleDigest {
+  Sha256 sha;
+  bool sampled = false;
 };
 
 class SampledEvidence final : public NoEvidence {
@@ -56,7 +66,7 @@ class SampledEvidence final : public NoEvidence {
     return unknown;
   }
 
-  // Spreads the samples: every k-th block of all, with the smallest k that the limit allows.
+  // Spreads the samples: every k-th block of all, with the smallest k that the limits allow.
   void Choose(const Plan& draft, uint64_t limit) {
     unknown_.resize(merge_.tensors.size());
     std::vector<Sample> all;
@@ -69,7 +79,8 @@ class SampledEvidence final : public NoEvidence {
       }
     }
     if (limit == 0) return;
-    const uint64_t every = std::max<uint64_t>(1, (bytes + limit - 1) / limit);
+    const uint64_t every =
+        std::max({uint64_t{1}, (bytes + limit - 1) / limit, (all.size() + kMostSamples - 1) / kMostSamples});
     for (uint64_t i = every / 2; i < all.size(); i += every) {
       if (sample_bytes_ + Cost(draft, all[i]) > limit) continue;
       sample_bytes_ += Cost(draft, all[i]);
@@ -80,9 +91,17 @@ class SampledEvidence final : public NoEvidence {
   Result<void> Read(const Plan& draft, const kernels::Kernels& kernels, const ScanLimits& limits,
                     Ledger& ledger) {
     constexpr size_t kWorkers = 8;
-    MP_TRY(ParallelScan(samples_.size(), kWorkers, limits.stop_signal,
-                        [&](size_t, uint64_t i) { return ReadSample(draft, kernels, ledger, samples_[i]); }));
-    Digest();
+    std::vector<SampleDigest> digests(merge_.models.size());
+    for (uint64_t first = 0; first < samples_.size(); first += kSamplesAtOnce) {
+      const uint64_t count = std::min<uint64_t>(kSamplesAtOnce, samples_.size() - first);
+      MP_TRY(ParallelScan(count, kWorkers, limits.stop_signal, [&](size_t, uint64_t i) {
+        return ReadSample(draft, kernels, ledger, samples_[first + i]);
+      }));
+      for (uint64_t i = first; i < first + count; ++i)
+        AddDigests(samples_[i], digests);
+    }
+    for (SampleDigest& digest : digests)
+      identities_.push_back(digest.sampled ? digest.sha.FinishHex() : "");
     Average();
     return {};
   }
@@ -205,20 +224,14 @@ class SampledEvidence final : public NoEvidence {
     return std::span<const std::byte>(range.data, bytes);
   }
 
-  void Digest() {
-    std::vector<Sha256> shas(merge_.models.size());
-    std::vector<bool> sampled(merge_.models.size());
-    for (Sample& sample : samples_) {
-      for (size_t i = 0; i < sample.digests.size(); ++i) {
-        const size_t model = merge_.tensors[sample.tensor].sources[unknown_[sample.tensor][i]].model;
-        if (known_->Knows(model)) continue;
-        shas[model].Update(Hex(sample.digests[i]));
-        sampled[model] = true;
-      }
-      sample.digests = {};
+  void AddDigests(Sample& sample, std::vector<SampleDigest>& digests) const {
+    for (size_t i = 0; i < sample.digests.size(); ++i) {
+      const size_t model = merge_.tensors[sample.tensor].sources[unknown_[sample.tensor][i]].model;
+      if (known_->Knows(model)) continue;
+      digests[model].sha.Update(Hex(sample.digests[i]));
+      digests[model].sampled = true;
     }
-    for (size_t m = 0; m < shas.size(); ++m)
-      identities_.push_back(sampled[m] ? shas[m].FinishHex() : "");
+    sample.digests = {};
   }
 
   // For tensors without a sample: the means over all samples of a model.

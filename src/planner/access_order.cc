@@ -27,10 +27,7 @@ void SortSteps(std::vector<AccessStep>& steps) {
 }
 
 void AccessOrder::Add(size_t tensor, size_t block, const TensorErrors& errors, const BlockError& error) {
-  size_t count = 0;
-  for (const ReadUnit& unit : error.units)
-    count += unit.sources.size();
-  sources_.emplace_back().reserve(count);
+  MakeRow(tensor, errors);
   if (policy_ != Policy::kGram) {
     for (const ReadUnit& unit : error.units)
       AddUnit(tensor, block, errors, unit);
@@ -49,6 +46,13 @@ void AccessOrder::Add(size_t tensor, size_t block, const TensorErrors& errors, c
       AddSources(error.units[u], step);
     steps_.push_back(step);
   }
+}
+
+// Room for all blocks of a tensor, each source in one step of each at most: what steps point to never moves.
+void AccessOrder::MakeRow(size_t tensor, const TensorErrors& errors) {
+  if (row_tensor_ == tensor) return;
+  row_tensor_ = tensor;
+  sources_.emplace_back().reserve(errors.blocks() * plan_.merge->tensors[tensor].sources.size());
 }
 
 void AccessOrder::AddUnit(size_t tensor, size_t block, const TensorErrors& errors, const ReadUnit& unit) {
@@ -72,21 +76,10 @@ void AccessOrder::AddSources(const ReadUnit& unit, AccessStep& step) {
   step.sources = std::span(row).last(count);
 }
 
-void AccessOrder::Append(std::vector<AccessOrder> others) {
-  size_t steps = steps_.size(), rows = sources_.size();
-  for (const AccessOrder& other : others) {
-    steps += other.steps_.size();
-    rows += other.sources_.size();
-  }
-  steps_.reserve(steps);  // growing by and by would need twice the memory
-  sources_.reserve(rows);
-  for (AccessOrder& other : others) {
-    const std::vector<AccessStep> its_steps = std::exchange(other.steps_, {});
-    auto its_rows = std::exchange(other.sources_, {});
-    steps_.insert(steps_.end(), its_steps.begin(), its_steps.end());
-    sources_.insert(sources_.end(), std::make_move_iterator(its_rows.begin()),
-                    std::make_move_iterator(its_rows.end()));
-  }
+void AccessOrder::Append(AccessOrder other) {
+  steps_.insert(steps_.end(), other.steps_.begin(), other.steps_.end());
+  std::move(other.sources_.begin(), other.sources_.end(), std::back_inserter(sources_));
+  row_tensor_ = SIZE_MAX;
 }
 
 double AccessOrder::Rank(size_t tensor, size_t block, const ReadUnit& unit, double rate) const {

@@ -28,11 +28,15 @@ class AccessOrder {
   AccessOrder(const Plan& plan, Policy policy) : plan_(plan), policy_(policy) {}
 
   void Add(size_t tensor, size_t block, const TensorErrors& errors, const BlockError& error);
-  /// Takes over what was added to other orders of the same plan and policy.
-  void Append(std::vector<AccessOrder> others);
+  /// Makes room for this many steps: growing by and by would need twice the memory.
+  void Reserve(size_t steps) { steps_.reserve(steps); }
+  /// Takes over what was added to another order of the same plan and policy, other tensors of it. In whatever
+  /// order they come, Finish gives the same.
+  void Append(AccessOrder other);
   std::vector<AccessStep> Finish();
 
  private:
+  void MakeRow(size_t tensor, const TensorErrors& errors);
   void AddUnit(size_t tensor, size_t block, const TensorErrors& errors, const ReadUnit& unit);
   void AddSources(const ReadUnit& unit, AccessStep& step);
   double Rank(size_t tensor, size_t block, const ReadUnit& unit, double energy) const;
@@ -41,7 +45,8 @@ class AccessOrder {
   const Plan& plan_;
   Policy policy_;
   std::vector<AccessStep> steps_;
-  std::vector<std::vector<uint16_t>> sources_;  // of the steps, by block: they stay where they are
+  std::vector<std::vector<uint16_t>> sources_;  // of the steps of each tensor: they stay where they are
+  size_t row_tensor_ = SIZE_MAX;                // whose steps the last of them holds
 };
 
 }  // namespace mergepipe

@@ -80,12 +80,11 @@ class Chooser {
     bool Knows(size_t source) const { return !digests[source].empty(); }
   };
 
-  // Tensors are worked on at the same time, and what comes of it is put together in their order.
+  // Tensors are worked on at the same time.
   Result<void> ReadEvidence() {
     blocks_.resize(merge_.tensors.size());
-    std::vector<AccessOrder> parts(merge_.tensors.size(), order_);
-    MP_TRY(ForEachTensor([&](size_t t) { return ReadTensor(t, parts[t]); }));
-    order_.Append(std::move(parts));
+    order_.Reserve(MostSteps());
+    MP_TRY(ForEachTensor([&](size_t t) { return ReadTensor(t); }));
     for (size_t t = 0; t < blocks_.size(); ++t) {
       for (const double e : blocks_[t].base_energy)
         weight_energy_ += e;
@@ -95,6 +94,15 @@ class Chooser {
                      std::none_of(digests.begin(), digests.end(), [](const auto& d) { return d.empty(); });
     }
     return {};
+  }
+
+  size_t MostSteps() const {
+    size_t steps = 0;
+    for (size_t t = 0; t < merge_.tensors.size(); ++t) {
+      for (size_t s = 1; s < merge_.tensors[t].sources.size(); ++s)
+        steps += MayOmit(plan_, t, s) ? BlockCount(plan_, t) : 0;
+    }
+    return steps;
   }
 
   Result<void> ForEachTensor(const std::function<Result<void>(size_t t)>& work) {
@@ -130,7 +138,7 @@ class Chooser {
     return bytes;
   }
 
-  Result<void> ReadTensor(size_t t, AccessOrder& order) {
+  Result<void> ReadTensor(size_t t) {
     plan_.masks[t] = {};
     if (!HasExperts(t)) return NoteWeights(t);
     const size_t sources = merge_.tensors[t].sources.size();
@@ -142,6 +150,7 @@ class Chooser {
     }
     plan_.budget.sources[t].assign(sources, {});  // the draft read everything
     Remember(t, evidence, errors);
+    AccessOrder order(plan_, budget_.policy);
     for (size_t b = 0; b < errors.blocks(); ++b) {
       const BlockError error = errors.Block(b);
       for (const size_t s : error.lossless)
@@ -149,6 +158,8 @@ class Chooser {
       order.Add(t, b, errors, error);
     }
     Keep(t, std::move(evidence));
+    const std::lock_guard lock(ordering_);
+    order_.Append(std::move(order));
     return {};
   }
 
@@ -428,7 +439,8 @@ class Chooser {
   std::vector<TensorBlocks> blocks_;
   std::map<size_t, TensorEvidence> kept_;  // by tensor, for the prediction
   uint64_t kept_room_ = plan_.options.memory_bytes / 4;
-  std::mutex loading_;  // one at a time asks the evidence, and for what is kept of it
+  std::mutex loading_;   // one at a time asks the evidence, and for what is kept of it
+  std::mutex ordering_;  // one at a time adds to the order
   bool all_exact_ = true;
   double weight_energy_ = 0;
 };
