@@ -102,7 +102,8 @@ void RankedKeep::DecideGroup(const KeepRule& rule, size_t input, uint64_t group_
     for (uint64_t rank = 0; rank < groups_.row; ++rank) {
       const uint64_t at = group_start + row_[rank].second * groups_.stride + offset;
       const float uniform = kernels::UniformAt(rule.stream, first_ + at);
-      if (uniform < Chance(rule, rank, groups_.row)) bits_[input][at / 64] |= uint64_t{1} << (at % 64);
+      const bool stays = uniform < Chance(rule, rank, groups_.row);
+      bits_[input][at / 64] |= uint64_t{stays} << (at % 64);  // no branch: nobody foresees chance
     }
   }
 }
@@ -130,7 +131,8 @@ template <typename T>
 void RankedKeep::Apply(size_t input, T* delta, size_t n, uint64_t first) const {
   for (size_t k = 0; k < n; ++k) {
     const uint64_t at = first + k - first_;
-    if ((bits_[input][at / 64] >> (at % 64) & 1) == 0) delta[k] = T{0};
+    const bool stays = (bits_[input][at / 64] >> (at % 64) & 1) != 0;
+    delta[k] = stays ? delta[k] : T{0};
   }
 }
 
