@@ -54,8 +54,7 @@ def reference(method, family):
 
 
 @pytest.mark.parametrize("known", (False, True))
-@pytest.mark.parametrize("dtype", ("F32", "BF16", "mixed"))
-@pytest.mark.parametrize("method", recipes.METHODS)
+@pytest.mark.parametrize("method, dtype", recipes.rotate(recipes.METHODS + ("model_stock by rows", "nuslerp of weights"), ("F32", "BF16", "mixed")))
 def test_a_sweep_measures_what_merges_store(method, dtype, known, mp):
     family = budgets.make(mp.root, dtype, layers=1, expert_dtype="F32" if dtype == "mixed" else None)
     recipe = families.smallest(method, family)
