@@ -33,7 +33,9 @@ const Command& CatalogCommand() {
           {{"ACTION",
             "list: all checkpoints; show: one; forget: remove one; gc: remove those that were deleted or "
             "changed since",
-            true},
+            true,
+            false,
+            {"list", "show", "forget", "gc"}},
            {"MODEL", "of show and forget: a path, or digits that its content begins with", false}},
       .flags = {CatalogFlag(),
                 {.name = "--json",

@@ -5,6 +5,7 @@ namespace mergepipe::cli {
 namespace {
 
 constexpr const char* kSave = "-o,--output";
+constexpr const char* kExplain = "--explain-parameters";
 
 std::vector<FlagSpec> Flags() {
   std::vector<FlagSpec> flags = MergeFlags();
@@ -12,6 +13,7 @@ std::vector<FlagSpec> Flags() {
                    .value = "FILE",
                    .help = "save the plan, for mergepipe run and mergepipe explain",
                    .environment = ""});
+  flags.push_back({.name = kExplain, .help = "also tell what every parameter is for every tensor"});
   return flags;
 }
 
@@ -20,6 +22,7 @@ int Run(const Arguments& arguments) {
   auto request = MergeRequestOf(arguments, /*needs_output=*/false);
   if (!request) return Report(request.error(), json);
   request->plan_output = arguments.Get(kSave);
+  request->explain_parameters = arguments.Has(kExplain);
   auto report = PlanMerge(*request);
   return report ? Report(*report, arguments) : Report(report.error(), json);
 }
@@ -35,6 +38,7 @@ const Command& PlanCommand() {
                       {"OUT", "folder to check as an output", false}},
       .flags = Flags(),
       .examples = {"mergepipe plan ties.yml", "mergepipe plan ties.yml --budget 10% -o plan.json",
+                   "mergepipe plan gradients.yml --explain-parameters",
                    "mergepipe plan ties.yml merged --memory 256MiB --json"},
       .exit_statuses =
           "  0  done\n  1  failed while running\n  2  the request or an input is wrong\n  75  the catalog is "

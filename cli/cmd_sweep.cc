@@ -11,9 +11,21 @@ constexpr const char* kBudgets = "1%,2%,5%,10%,25%,50%,100%";
 
 // Flags of merge that say what is merged and how blocks are chosen.
 std::vector<FlagSpec> Flags() {
-  const std::vector<std::string> taken = {"--base",       "--method", "--expert",  "--set",     "--policy",
-                                          "--block-size", "--seed",   "--missing", "--catalog", "--threads",
-                                          "--memory",     "--json",   "--quiet"};
+  const std::vector<std::string> taken = {"--base",
+                                          "--method",
+                                          "--expert",
+                                          "--set",
+                                          "--policy",
+                                          "--block-size",
+                                          "--seed",
+                                          "--missing",
+                                          "-i,--tensor-intersection",
+                                          "-u,--tensor-union",
+                                          "--catalog",
+                                          "--threads",
+                                          "--memory",
+                                          "--json",
+                                          "--quiet"};
   std::vector<FlagSpec> flags = MergeFlags();
   std::erase_if(flags, [&](const FlagSpec& flag) {
     return std::find(taken.begin(), taken.end(), flag.name) == taken.end();

@@ -21,21 +21,27 @@ class Arguments {
 };
 
 struct FlagSpec {
-  std::string name;   ///< "--threads"
-  std::string value;  ///< name of its value in the help ("N"); "" for a switch
+  std::string name;     ///< "--threads"
+  std::string aliases;  ///< "-j,--num-threads"
+  std::string value;    ///< name of its value in the help ("N"); "" for a switch
   std::string help;
   std::string environment;  ///< variable that sets it, or ""
   bool repeated = false;
+  std::vector<std::string> choices;  ///< the only values that there are; empty: it takes others
+  bool negatable =
+      false;          ///< a switch with a form "--no-…", under whose name it is stored where that came last
+  std::string group;  ///< heading in the help; "": the usual one
 };
 
 struct PositionalSpec {
   std::string name;
   std::string help;
   bool required = true;
-  bool repeated = false;  ///< takes all words that follow
+  bool repeated = false;             ///< takes all words that follow
+  std::vector<std::string> choices;  ///< as of a flag
 };
 
-/// One command: help, parsing and (later) completion all come from this record.
+/// One command: parsing, help, man page and completion all come from this record.
 struct Command {
   std::string name;
   std::string summary;
@@ -58,11 +64,30 @@ const Command& ReplayCommand();
 const Command& MethodsCommand();
 const Command& AnalyzeCommand();
 const Command& CatalogCommand();
+const Command& CompletionCommand();
+const Command& HelpCommand();
+
+/// All of them, in the order of the help.
+const std::vector<const Command*>& AllCommands();
+/// What the program does, after its name.
+extern const char* const kProgramSummary;
+
+struct ExitStatusSpec {
+  const char* status;
+  const char* meaning;
+};
+/// The exit statuses of all commands together.
+const std::vector<ExitStatusSpec>& AllStatuses();
+
+/// "--no-quiet" of "--quiet".
+std::string NegativeOf(const std::string& name);
+/// All spellings of a flag: "-o", "--output"; "--quiet", "--no-quiet".
+std::vector<std::string> SpellingsOf(const FlagSpec& flag);
 
 /// True when the words of a command line ask for JSON, whether or not the rest of them make sense.
 bool AsksForJson(int argc, char** argv);
 
 /// Parses a command line, runs its command and returns the exit status.
-int RunCommandLine(const std::vector<const Command*>& commands, int argc, char** argv);
+int RunCommandLine(int argc, char** argv);
 
 }  // namespace mergepipe::cli

@@ -29,10 +29,7 @@ int main(int argc, char** argv) {
   using namespace mergepipe::cli;
   RaiseOpenFileLimit();
   try {
-    return Flushed(RunCommandLine({&MergeCommand(), &PlanCommand(), &RunPlanCommand(), &ExplainCommand(),
-                                   &SweepCommand(), &AnalyzeCommand(), &CatalogCommand(), &InspectCommand(),
-                                   &DiffCommand(), &VerifyCommand(), &ReplayCommand(), &MethodsCommand()},
-                                  argc, argv));
+    return Flushed(RunCommandLine(argc, argv));
   } catch (const std::exception& error) {  // the standard library ran out of memory, or a bug
     return Report(mergepipe::Error{mergepipe::Code::kInternal, error.what(), {}}, AsksForJson(argc, argv));
   }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <system_error>
 
+#include "mergekit_flags.h"
 #include "terminal.h"
 
 namespace mergepipe::cli {
@@ -17,15 +18,35 @@ Result<uint64_t> SeedOf(const std::string& text) {
   return seed;
 }
 
+constexpr const char* kIntersection = "-i,--tensor-intersection";
+constexpr const char* kIntermediate = "-I,--intermediate-dir";
+constexpr const char* kUnion = "-u,--tensor-union";
+
+Result<MissingTensors> MissingOf(const Arguments& arguments) {
+  if (arguments.Has("--missing") + arguments.Has(kIntersection) + arguments.Has(kUnion) > 1)
+    return Fail(Code::kUsage, "give one of --missing, --tensor-intersection and --tensor-union");
+  if (arguments.Has(kIntersection)) return MissingTensors::kIntersection;
+  if (arguments.Has(kUnion)) return MissingTensors::kUnion;
+  if (!arguments.Has("--missing")) return MissingTensors::kError;
+  auto missing = ParseMissing(arguments.Get("--missing"));
+  if (!missing) return Fail(Code::kUsage, "--missing: " + missing.error().message);
+  return missing;
+}
+
 // RECIPE OUT, or with a recipe in flags OUT alone.
 Result<void> TakePositionals(const Arguments& arguments, bool needs_output, MergeRequest& request) {
   const std::string first = arguments.Get("RECIPE");
-  const std::string second = arguments.Get("OUT");
+  const std::string second = arguments.Has("OUT") ? arguments.Get("OUT") : arguments.Get("--out-path");
+  request.intermediate_dir = arguments.Get(kIntermediate);
+  request.redo_stages = arguments.Has("--no-lazy") && !arguments.Has("--lazy");
+  if (arguments.Has("OUT") && arguments.Has("--out-path"))
+    return Fail(Code::kUsage, "OUT and --out-path name the same thing; give one of them");
   if (!request.flags) {
     if (first.empty())
       return Fail(Code::kUsage,
                   "RECIPE is missing; give a mergekit YAML file, or --base, --method and --expert");
-    if (second.empty() && needs_output) return Fail(Code::kUsage, "OUT is missing; name the folder to make");
+    if (second.empty() && needs_output && request.intermediate_dir.empty())
+      return Fail(Code::kUsage, "OUT is missing; name the folder to make");
     request.recipe_path = first;
     request.output = second;
     return {};
@@ -73,7 +94,8 @@ std::vector<FlagSpec> MergeFlags() {
       {.name = "--method",
        .value = "NAME",
        .help = "without a recipe file: the merge method (see mergepipe methods)",
-       .environment = ""},
+       .environment = "",
+       .choices = MethodNames()},
       {.name = "--expert",
        .value = "MODEL[:WEIGHT]",
        .help = "without a recipe file: a model to merge; give it once for each",
@@ -107,24 +129,44 @@ std::vector<FlagSpec> MergeFlags() {
        .value = "NAME",
        .help = "which blocks are read first: gram (what lowers the error most; default), norm, uniform, "
                "fair, random",
-       .environment = "MERGEPIPE_POLICY"},
+       .environment = "MERGEPIPE_POLICY",
+       .choices = {"gram", "norm", "uniform", "fair", "random"}},
       CatalogFlag(),
       {.name = "--seed",
+       .aliases = "--random-seed",
        .value = "N",
        .help = "seed of the methods that drop at random; default 0",
        .environment = "MERGEPIPE_SEED"},
       {.name = "--missing",
-       .value = "base|error",
-       .help = "where a model lacks a tensor: take the base's, or stop with an error (default)",
+       .value = "RULE",
+       .help = "where a model lacks a tensor: error (stop; default), base (take the base's), intersection "
+               "(leave the "
+               "tensor out) or union (merge what is there)",
+       .environment = "",
+       .choices = {"error", "base", "intersection", "union"}},
+      {.name = kIntersection, .value = "", .help = "the same as --missing intersection", .environment = ""},
+      {.name = kUnion, .value = "", .help = "the same as --missing union", .environment = ""},
+      {.name = kIntermediate,
+       .value = "DIR",
+       .help = "recipes of several stages: where the named ones go; default OUT.stages",
        .environment = ""},
+      {.name = "--lazy",
+       .value = "",
+       .help = "recipes of several stages: use those again that are there and up to date (default)",
+       .environment = ""},
+      {.name = "--no-lazy",
+       .value = "",
+       .help = "recipes of several stages: redo all of them",
+       .environment = ""},
+      {.name = "--out-path", .value = "DIR", .help = "the same as OUT", .environment = ""},
       {.name = "--allow-nonfinite",
        .value = "",
        .help = "go on where values are NaN or infinite",
        .environment = ""},
       {.name = "--force", .value = "", .help = "replace an existing output", .environment = ""},
   };
-  for (FlagSpec& flag : CommonFlags())
-    flags.push_back(std::move(flag));
+  for (auto& more : {CommonFlags(), MergekitFlags()})
+    flags.insert(flags.end(), more.begin(), more.end());
   return flags;
 }
 
@@ -152,13 +194,14 @@ Result<MergeRequest> MergeRequestOf(const Arguments& arguments, bool needs_outpu
   request.catalog = arguments.Get("--catalog");
   auto deviation = TakeDeviation(arguments, request);
   if (!deviation) return Fail(std::move(deviation).error());
-  const std::string missing = arguments.Has("--missing") ? arguments.Get("--missing") : "error";
-  if (missing != "base" && missing != "error")
-    return Fail(Code::kUsage, "--missing " + missing + " is neither base nor error");
-  request.missing_is_base = missing == "base";
+  auto missing = MissingOf(arguments);
+  if (!missing) return Fail(std::move(missing).error());
+  request.missing = *missing;
   request.allow_nonfinite = arguments.Has("--allow-nonfinite");
   request.force = arguments.Has("--force");
   request.resume = arguments.Has("--resume");
+  auto taken_from_mergekit = TakeMergekitFlags(arguments, request);
+  if (!taken_from_mergekit) return Fail(std::move(taken_from_mergekit).error());
   auto options = RunOptionsOf(arguments);
   if (!options) return Fail(std::move(options).error());
   request.run = std::move(*options);

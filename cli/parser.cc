@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 
 #include "command.h"
 #include "terminal.h"
@@ -9,17 +10,26 @@
 namespace mergepipe::cli {
 namespace {
 
-constexpr const char* kAllStatuses =
-    "exit status: 0 done; 1 failed while running; 2 the request or an input is wrong, nothing was published; "
-    "3 verification found a\n"
-    "difference; 75 failed midway for a reason that may pass, try again; 130 and 143 interrupted, continue "
-    "with --resume";
-
 std::string Footer(const Command& command) {
   std::string text = "\nexamples:\n";
   for (const std::string& example : command.examples)
     text += "  " + example + "\n";
   return text + "\nexit status:\n" + command.exit_statuses;
+}
+
+std::string StatusesText() {
+  constexpr size_t kWidth = 120;
+  std::string text = "\nexit status:";
+  size_t line = 0;
+  for (const ExitStatusSpec& status : AllStatuses()) {
+    const std::string item = std::string(status.status) + " " + status.meaning;
+    const bool is_first = text.back() == ':';
+    const bool fits = is_first || text.size() - line + item.size() + 2 <= kWidth;
+    text += is_first ? " " : fits ? "; " : ";\n";
+    if (!fits) line = text.size();
+    text += item;
+  }
+  return text;
 }
 
 // What CLI11 fills while it parses.
@@ -29,15 +39,32 @@ struct Parsed {
   std::map<std::string, std::string> positionals;
   std::map<std::string, std::vector<std::string>> lists;  // positionals that take all words
   std::map<std::string, std::vector<std::string>> values;
-  std::map<std::string, bool> switches;
+  std::map<std::string, const CLI::Option*> switches;
 };
 
-void AddFlag(const FlagSpec& flag, Parsed& parsed) {
-  if (flag.value.empty()) {
-    parsed.app->add_flag(flag.name, parsed.switches[flag.name], flag.help);
-    return;
+// Without the value that CLI11 shows behind the name of a negative form.
+class PlainNames : public CLI::Formatter {
+ public:
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    std::string text = CLI::Formatter::make_option_name(option, is_positional);
+    const std::string value = "{false}";
+    const size_t at = text.find(value);
+    return at == std::string::npos ? text : text.erase(at, value.size());
   }
-  CLI::Option* option = parsed.app->add_option(flag.name, parsed.values[flag.name], flag.help);
+};
+
+void AddSwitch(const FlagSpec& flag, const std::string& names, Parsed& parsed) {
+  CLI::Option* option =
+      parsed.app->add_flag(flag.negatable ? names + ",!" + NegativeOf(flag.name) : names, flag.help);
+  if (!flag.group.empty()) option->group(flag.group);
+  parsed.switches[flag.name] = option;
+}
+
+void AddFlag(const FlagSpec& flag, Parsed& parsed) {
+  const std::string names = flag.aliases.empty() ? flag.name : flag.name + "," + flag.aliases;
+  if (flag.value.empty()) return AddSwitch(flag, names, parsed);
+  CLI::Option* option = parsed.app->add_option(names, parsed.values[flag.name], flag.help);
+  if (!flag.group.empty()) option->group(flag.group);
   option->type_name(flag.value)->type_size(1)->expected(1);
   option->multi_option_policy(flag.repeated ? CLI::MultiOptionPolicy::TakeAll
                                             : CLI::MultiOptionPolicy::TakeLast);
@@ -71,8 +98,8 @@ Arguments ArgumentsOf(const Parsed& parsed) {
   for (const auto& [name, words] : parsed.lists) {
     if (!words.empty()) arguments.values[name] = words;
   }
-  for (const auto& [name, set] : parsed.switches) {
-    if (set) arguments.values[name] = {"1"};
+  for (const auto& [name, option] : parsed.switches) {
+    if (option->count() > 0) arguments.values[option->as<bool>() ? name : NegativeOf(name)] = {"1"};
   }
   return arguments;
 }
@@ -105,14 +132,13 @@ bool AsksForJson(int argc, char** argv) {
   return std::any_of(argv, argv + argc, [](const char* word) { return std::strcmp(word, "--json") == 0; });
 }
 
-int RunCommandLine(const std::vector<const Command*>& commands, int argc, char** argv) {
-  CLI::App app(
-      "mergepipe merges language-model checkpoints: from as many expert bytes as you allow, in bounded "
-      "memory, all or nothing, replayable byte for byte.",
-      "mergepipe");
+int RunCommandLine(int argc, char** argv) {
+  const std::vector<const Command*>& commands = AllCommands();
+  CLI::App app(std::string("mergepipe ") + kProgramSummary, "mergepipe");
   app.require_subcommand(1);
-  app.set_version_flag("--version", std::string("mergepipe ") + Version());
-  app.footer(std::string("\n") + kAllStatuses);
+  app.formatter(std::make_shared<PlainNames>());
+  app.set_version_flag("--version", std::string("mergepipe ") + Version() + "\n" + BuildText());
+  app.footer(StatusesText());
   std::vector<Parsed> parsed(commands.size());
   for (size_t i = 0; i < commands.size(); ++i)
     AddCommand(app, *commands[i], parsed[i]);

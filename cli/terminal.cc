@@ -91,20 +91,20 @@ int Report(const mergepipe::Report& report, const Arguments& arguments) {
 }
 
 std::vector<FlagSpec> CommonFlags() {
-  return {
-      {.name = "--threads",
-       .value = "N",
-       .help = "threads that compute at the same time; default as many as there are cores",
-       .environment = "MERGEPIPE_THREADS"},
-      {.name = "--memory",
-       .value = "SIZE",
-       .help = "limit for buffers; default the smaller of 2GiB and a quarter of the RAM",
-       .environment = "MERGEPIPE_MEMORY"},
-      {.name = "--json",
-       .value = "",
-       .help = "print one JSON object on stdout, on failure too",
-       .environment = ""},
-      {.name = "--quiet", .value = "", .help = "print nothing but errors and warnings", .environment = ""}};
+  return {{.name = "--threads",
+           .aliases = "-j,--num-threads",
+           .value = "N",
+           .help = "threads that compute at the same time; default as many as there are cores",
+           .environment = "MERGEPIPE_THREADS"},
+          {.name = "--memory",
+           .value = "SIZE",
+           .help = "limit for buffers; default the smaller of 2GiB and a quarter of the RAM",
+           .environment = "MERGEPIPE_MEMORY"},
+          {.name = "--json",
+           .value = "",
+           .help = "print one JSON object on stdout, on failure too",
+           .environment = ""},
+          {.name = "--quiet", .help = "print nothing but errors and warnings", .negatable = true}};
 }
 
 FlagSpec CatalogFlag() {

@@ -4,7 +4,7 @@ import pathlib
 import re
 import sys
 
-ORDER = "base kernels methods storage format recipe catalog planner txn executor report api".split()
+ORDER = "base kernels methods storage format tokenizer recipe catalog planner txn executor report api".split()
 root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".")
 faults = []
 for path in sorted([*root.glob("src/**/*.h"), *root.glob("src/**/*.cc"), *root.glob("cli/*")]):

@@ -13,6 +13,8 @@ namespace mergepipe {
 
 /// The library's version, "0.1.0".
 const char* Version();
+/// How it was built and which kernels run on this processor, one line each.
+std::string BuildText();
 
 /// State of a long work, for a progress line.
 struct Progress {
@@ -29,6 +31,27 @@ struct RunOptions {
   const std::atomic<int>* stop_signal =
       nullptr;  ///< a signal number other than 0 stops the work at the next item
   std::function<void(const Progress&)> on_progress;  ///< called some times a second from one thread
+};
+
+/// What is done about a tensor that only some models have.
+enum class MissingTensors {
+  kError,         ///< every such tensor is a fault
+  kBase,          ///< a model that lacks it counts as equal to the base there
+  kIntersection,  ///< it is left out
+  kUnion,         ///< those that have it are merged
+};
+/// Its name: "error", "base", "intersection" or "union".
+std::string MissingName(MissingTensors missing);
+/// Fails with kUsage for any other name.
+Result<MissingTensors> ParseMissing(const std::string& name);
+
+/// How an output is stored, whatever its values are.
+struct OutputForm {
+  /// Most bytes of weights in one file, 0: all in one; nothing: the base's files where the output has its
+  /// tensors, else 5 GB.
+  std::optional<uint64_t> shard_bytes;
+  bool copies_tokenizer = true;
+  bool writes_card = true;
 };
 
 /// A merge described by flags instead of YAML.
@@ -54,10 +77,16 @@ struct MergeRequest {
   bool deviation_of_weights = false;    ///< max_deviation is relative to the weights
   std::string catalog;                  ///< path; "": the user's own, see docs/catalog.md
   std::string plan_output;              ///< PlanMerge: where the plan is saved; "": nowhere
+  bool explain_parameters = false;      ///< PlanMerge: also tell what every parameter is for every tensor
+  std::string intermediate_dir;         ///< recipes of several stages: where named ones go; "": OUTPUT.stages
+  bool redo_stages = false;             ///< also those that are there and that nothing changed for
   bool force = false;                   ///< replace an existing output
   bool resume = false;                  ///< continue an interrupted run
   bool allow_nonfinite = false;         ///< go on where values are NaN or infinite
-  bool missing_is_base = false;         ///< a model that lacks a tensor counts as equal to the base there
+  MissingTensors missing = MissingTensors::kError;
+  OutputForm form;
+  std::vector<std::string> hub_caches;  ///< looked in before the usual Hugging Face caches
+  std::vector<std::string> remarks;     ///< about the request itself; told before all warnings
   RunOptions run;
 };
 
@@ -155,9 +184,10 @@ std::string ErrorJson(const Error& error);
 /// A byte count for people: "1.50 MiB".
 std::string ByteCountText(uint64_t bytes);
 
-/// Names, summaries and parameters of the merge methods, for help texts.
-std::string MethodsText();
-/// The same as one JSON object.
-std::string MethodsJson();
+/// Names of the merge methods.
+std::vector<std::string> MethodNames();
+/// What the records of the merge methods say, all in short or one in full. Fails with kUsage where there is
+/// none of that name.
+Result<Report> DescribeMethods(const std::string& name);
 
 }  // namespace mergepipe

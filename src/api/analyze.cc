@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "api/open_model.h"
 #include "api/session.h"
 #include "base/text.h"
 #include "base/try.h"
@@ -65,9 +66,8 @@ class AnalysisRun {
 
   Result<Member> Open(const std::string& path) {
     Member member;
-    member.checkpoint = MP_TRY(Checkpoint::Open(path, path, ledger_));
-    if (WaitUntilSettled(*member.checkpoint))
-      member.checkpoint = MP_TRY(Checkpoint::Open(path, path, ledger_));
+    member.checkpoint = MP_TRY(OpenModel(path, ledger_));
+    if (WaitUntilSettled(*member.checkpoint)) member.checkpoint = MP_TRY(OpenModel(path, ledger_));
     member.stamps = StampKey(*member.checkpoint);
     member.report.model = path;
     member.report.tensors = member.checkpoint->tensors().size();

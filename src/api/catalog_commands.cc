@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "api/open_model.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "catalog/catalog.h"
@@ -26,7 +27,7 @@ Result<std::unique_ptr<Catalog>> OpenNamed(const std::string& catalog, bool for_
 // The entry that a person means: by a path where a checkpoint lies, by one where it lay, or by content.
 Result<CatalogEntry> FindEntry(Catalog& catalog, const std::string& model) {
   Ledger ledger;
-  const auto checkpoint = Checkpoint::Open(model, model, ledger);
+  const auto checkpoint = OpenModel(model, ledger);
   std::optional<KnownCheckpoint> known;
   if (checkpoint) known = MP_TRY(catalog.Find(**checkpoint));
   std::error_code error;

@@ -1,3 +1,4 @@
+#include "api/open_model.h"
 #include "api/session.h"
 #include "base/text.h"
 #include "base/try.h"
@@ -6,6 +7,7 @@
 #include "format/checkpoint.h"
 #include "mergepipe/mergepipe.h"
 #include "methods/method.h"
+#include "report/methods_report.h"
 #include "report/verify_report.h"
 #include "txn/manifest.h"
 
@@ -17,16 +19,7 @@ ScanLimits LimitsOf(const RunOptions& options) {
       .threads = ThreadsOf(options), .memory_bytes = MemoryOf(options), .stop_signal = options.stop_signal};
 }
 
-std::string DefaultText(const ParamSpec& spec) {
-  if (spec.type == ParamType::kBool) return *spec.default_value != 0 ? "true" : "false";
-  return Format("{}", *spec.default_value);
-}
-
 }  // namespace
-
-const char* Version() {
-  return MERGEPIPE_VERSION;
-}
 
 Result<uint64_t> ParseByteCount(const std::string& text) {
   return ParseBytes(text);
@@ -42,44 +35,20 @@ std::string ErrorJson(const Error& error) {
       {{"error", {{"kind", CodeName(error.code)}, {"message", error.message}, {"faults", faults}}}});
 }
 
-std::string MethodsText() {
-  std::string text;
-  for (const Method* method : AllMethods()) {
-    text += Format("  {:<16} {}\n", method->name, method->summary);
-    for (const ParamSpec& spec : method->params) {
-      const std::string fallback = spec.default_value ? Format("default {}", DefaultText(spec))
-                                   : spec.required    ? "required"
-                                                      : "optional";
-      text += Format("      {:<12} {}{} ({})\n", spec.name, spec.per_model ? "per model: " : "", spec.doc,
-                     fallback);
-    }
+Result<Report> DescribeMethods(const std::string& name) {
+  if (name.empty()) {
+    const auto& all = AllMethods();
+    return Report{JsonText(MethodsReportJson(all)), MethodsReportText(all), {}};
   }
-  return text;
-}
-
-std::string MethodsJson() {
-  Json methods = Json::array();
-  for (const Method* method : AllMethods()) {
-    Json params = Json::array();
-    for (const ParamSpec& spec : method->params) {
-      params.push_back({{"name", spec.name},
-                        {"per_model", spec.per_model},
-                        {"required", spec.required},
-                        {"default", spec.default_value ? Json(*spec.default_value) : Json()},
-                        {"doc", spec.doc}});
-    }
-    methods.push_back({{"name", method->name},
-                       {"summary", method->summary},
-                       {"paper", method->paper},
-                       {"formula", method->formula},
-                       {"parameters", params}});
-  }
-  return Json{{"methods", methods}}.dump();
+  const Method* method = FindMethod(name);
+  if (method != nullptr) return Report{JsonText(MethodsReportJson({method})), MethodReportText(*method), {}};
+  return Fail(Code::kUsage, Format("there is no method '{}'{}; there are: {}", name,
+                                   DidYouMean(name, MethodNames()), Join(MethodNames(), ", ")));
 }
 
 Result<Report> Inspect(const std::string& model) {
   Ledger ledger;
-  const auto checkpoint = MP_TRY(Checkpoint::Open(model, model, ledger));
+  const auto checkpoint = MP_TRY(OpenModel(model, ledger));
   const Json json = MP_TRY(InspectReportJson(*checkpoint, model));
   return Report{JsonText(json), MP_TRY(InspectReportText(*checkpoint)), checkpoint->notes()};
 }
@@ -87,10 +56,10 @@ Result<Report> Inspect(const std::string& model) {
 Result<Report> Diff(const std::string& a, const std::string& b, const std::string& base,
                     const RunOptions& options) {
   Ledger ledger;
-  const auto first = MP_TRY(Checkpoint::Open(a, a, ledger));
-  const auto second = MP_TRY(Checkpoint::Open(b, b, ledger));
+  const auto first = MP_TRY(OpenModel(a, ledger));
+  const auto second = MP_TRY(OpenModel(b, ledger));
   std::unique_ptr<Checkpoint> reference;
-  if (!base.empty()) reference = MP_TRY(Checkpoint::Open(base, base, ledger));
+  if (!base.empty()) reference = MP_TRY(OpenModel(base, ledger));
   const kernels::Kernels* kernels = MP_TRY(KernelsFromEnvironment());
   ProgressCounters progress;
   const ProgressReporter reporter(options, progress);

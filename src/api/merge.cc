@@ -2,16 +2,22 @@
 #include <ctime>
 #include <iterator>
 
+#include "api/chain.h"
+#include "api/merge_run.h"
+#include "api/output_form.h"
 #include "api/planning.h"
 #include "api/saved_plan.h"
 #include "api/session.h"
+#include "api/stage_reuse.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "executor/engine.h"
 #include "executor/equal_check.h"
 #include "mergepipe/mergepipe.h"
+#include "recipe/documents.h"
 #include "recipe/resolve.h"
 #include "report/merge_report.h"
+#include "report/parameter_report.h"
 #include "txn/journal.h"
 #include "txn/manifest.h"
 #include "txn/side_files.h"
@@ -20,19 +26,14 @@
 namespace mergepipe {
 namespace {
 
-// What the manifest of an earlier run demands of this one.
-struct Expectation {
-  std::map<std::string, TensorRecord> records;  // by output tensor
-  std::map<std::string, std::string> files;     // digests of those beside the weights
-  std::string root_digest;
-};
-
 class MergeRun {
  public:
-  // `expected` may be null.
-  MergeRun(const MergeRequest& request, Planned planned, const Expectation* expected)
+  // `expected` may be null; `stage_key` is empty where this is no stage of a larger recipe.
+  MergeRun(const MergeRequest& request, Planned planned, const Expectation* expected,
+           std::string stage_key = "")
       : request_(request),
         expected_(expected),
+        stage_key_(std::move(stage_key)),
         recipe_(std::move(planned.recipe)),
         shared_ledger_(std::move(planned.ledger)),
         ledger_(*shared_ledger_),
@@ -48,7 +49,7 @@ class MergeRun {
     return CheckTarget(request_.output, inputs, plan_.costs.write_bytes + side_files, request_.force);
   }
 
-  Result<Report> Execute() {
+  Result<MergeOutcome> Execute() {
     const Stopwatch watch;
     kernels_ = MP_TRY(KernelsFromEnvironment());
     MP_TRY(CheckOutput());
@@ -69,8 +70,8 @@ class MergeRun {
                          .target = kernels_->target,
                          .warnings = warnings_,
                          .resumed = resumed_};
-    return Report{JsonText(MergeReportJson(plan_, ledger_, facts)), MergeReportText(plan_, ledger_, facts),
-                  warnings_};
+    return MergeOutcome{MergeReportJson(plan_, ledger_, facts), MergeReportText(plan_, ledger_, facts),
+                        warnings_};
   }
 
   const Plan& plan() const { return plan_; }
@@ -125,7 +126,7 @@ class MergeRun {
                                                    .tensors = &result.records,
                                                    .files = side.files,
                                                    .notes = side.notes,
-                                                   .envelope = Envelope(result, watch)},
+                                                   .envelope = Envelope(result, watch, staging)},
                                                   *sink));
     MP_TRY(sink->Finish());
     MP_TRY(CheckRoot(root));
@@ -152,27 +153,30 @@ class MergeRun {
     return true;
   }
 
-  Json Envelope(const EngineResult& result, const Stopwatch& watch) const {
+  Json Envelope(const EngineResult& result, const Stopwatch& watch, const Staging& staging) const {
     Json models = Json::array();
     for (const ResolvedModel& model : merge_->models)
       models.push_back({{"name", model.name}, {"path", model.path}});
     std::array<char, 256> host{};
     ::gethostname(host.data(), host.size() - 1);
-    return {{"recipe", recipe_.text},
-            {"recipe_path", recipe_.where},
-            {"models", models},
-            {"options",
-             {{"allow_nonfinite", request_.allow_nonfinite},
-              {"missing_is_base", request_.missing_is_base},
-              {"memory_bytes", plan_.options.memory_bytes},
-              {"threads", plan_.options.threads}}},
-            {"nonfinite_tensors", result.nonfinite_tensors},
-            {"paths", merge_->paths},
-            {"warnings", warnings_},
-            {"ledger", LedgerJson(ledger_)},
-            {"host", host.data()},
-            {"unix_time", static_cast<int64_t>(std::time(nullptr))},
-            {"seconds", watch.Seconds()}};
+    Json envelope = {{"recipe", recipe_.text},
+                     {"recipe_path", recipe_.where},
+                     {"models", models},
+                     {"options",
+                      {{"allow_nonfinite", request_.allow_nonfinite},
+                       {"missing", MissingName(request_.missing)},
+                       {"form", OutputFormJson(request_.form)},
+                       {"memory_bytes", plan_.options.memory_bytes},
+                       {"threads", plan_.options.threads}}},
+                     {"nonfinite_tensors", result.nonfinite_tensors},
+                     {"paths", merge_->paths},
+                     {"warnings", warnings_},
+                     {"ledger", LedgerJson(ledger_)},
+                     {"host", host.data()},
+                     {"unix_time", static_cast<int64_t>(std::time(nullptr))},
+                     {"seconds", watch.Seconds()}};
+    if (!stage_key_.empty()) envelope["stage"] = StageRecordJson(stage_key_, plan_, staging.folder());
+    return envelope;
   }
 
   // --- replay
@@ -240,6 +244,7 @@ class MergeRun {
 
   const MergeRequest& request_;
   const Expectation* expected_;
+  std::string stage_key_;
   RecipeText recipe_;
   std::shared_ptr<Ledger> shared_ledger_;
   Ledger& ledger_;
@@ -259,6 +264,10 @@ Expectation ExpectationFrom(const Json& manifest) {
   return expected;
 }
 
+Report ReportOf(MergeOutcome outcome) {
+  return {JsonText(outcome.json), std::move(outcome.text), std::move(outcome.warnings)};
+}
+
 SavedDecision DecisionFrom(const Json& manifest) {
   const Json& core = manifest.at("core");
   SavedDecision saved{.budget = core.at("budget"),
@@ -276,18 +285,31 @@ SavedDecision DecisionFrom(const Json& manifest) {
 
 }  // namespace
 
+Result<MergeOutcome> ExecuteMerge(const MergeRequest& request, Planned planned, const Expectation* expected,
+                                  const std::string& stage_key) {
+  return MergeRun(request, std::move(planned), expected, stage_key).Execute();
+}
+
 Result<Report> Merge(const MergeRequest& request) {
   auto recipe = MP_TRY(LoadRecipe(request));
-  return MergeRun(request, MP_TRY(PlanRequest(request, std::move(recipe), nullptr)), nullptr).Execute();
+  auto documents = SplitDocuments(recipe.text);
+  if (documents.size() > 1 || request.output.empty())
+    return MergeStages(request, recipe.where, std::move(documents));
+  Planned planned = MP_TRY(PlanRequest(request, std::move(recipe), nullptr));
+  return ReportOf(MP_TRY(ExecuteMerge(request, std::move(planned), nullptr, "")));
 }
 
 Result<Report> PlanMerge(const MergeRequest& request) {
   auto recipe = MP_TRY(LoadRecipe(request));
+  auto documents = SplitDocuments(recipe.text);
+  if (documents.size() > 1) return PlanStages(request, recipe.where, std::move(documents));
   const MergeRun run(request, MP_TRY(PlanRequest(request, std::move(recipe), nullptr)), nullptr);
   if (!request.output.empty()) MP_TRY(run.CheckOutput());
   if (!request.plan_output.empty()) MP_TRY(SavePlan(request.plan_output, run.plan(), run.recipe(), request));
-  return Report{JsonText(PlanReportJson(run.plan(), run.ledger(), run.warnings())),
-                PlanReportText(run.plan()), run.warnings()};
+  Json json = PlanReportJson(run.plan(), run.ledger(), run.warnings());
+  std::string text = PlanReportText(run.plan());
+  if (request.explain_parameters) AddParameterReport(*run.plan().merge, json, text);
+  return Report{JsonText(json), std::move(text), run.warnings()};
 }
 
 Result<Report> RunPlan(const std::string& plan_path, const MergeRequest& request) {
@@ -301,7 +323,7 @@ Result<Report> RunPlan(const std::string& plan_path, const MergeRequest& request
   Planned planned = MP_TRY(PlanRequest(again, saved.recipe, &saved.decision));
   MP_TRY(CheckStamps(saved, planned.merge()));
   planned.plan.expected = saved.Expected(planned.merge());
-  return MergeRun(again, std::move(planned), nullptr).Execute();
+  return ReportOf(MP_TRY(ExecuteMerge(again, std::move(planned), nullptr, "")));
 }
 
 Result<Report> Replay(const std::string& manifest_folder, const MergeRequest& request) {
@@ -312,7 +334,8 @@ Result<Report> Replay(const std::string& manifest_folder, const MergeRequest& re
   again.block_bytes = core.at("block_bytes");
   again.seed = core.at("seed");
   again.allow_nonfinite = envelope.at("options").at("allow_nonfinite");
-  again.missing_is_base = envelope.at("options").at("missing_is_base");
+  again.missing = MP_TRY(ParseMissing(envelope.at("options").at("missing")));
+  again.form = OutputFormFrom(envelope.at("options").at("form"));
   const SavedDecision saved = DecisionFrom(manifest);
   // Under a budget the memory decides what fits into it.
   if (saved.HasBudget()) again.run.memory_bytes = envelope.at("options").at("memory_bytes");
@@ -322,8 +345,9 @@ Result<Report> Replay(const std::string& manifest_folder, const MergeRequest& re
                        manifest_folder, core.at("version").get<std::string>(), MERGEPIPE_VERSION));
   }
   const Expectation expected = ExpectationFrom(manifest);
-  Planned planned = MP_TRY(PlanRequest(again, {envelope.at("recipe"), envelope.at("recipe_path")}, &saved));
-  return MergeRun(again, std::move(planned), &expected).Execute();
+  Planned planned =
+      MP_TRY(PlanRequest(again, {envelope.at("recipe"), envelope.at("recipe_path"), 1, {}}, &saved));
+  return ReportOf(MP_TRY(ExecuteMerge(again, std::move(planned), &expected, "")));
 }
 
 }  // namespace mergepipe

@@ -109,15 +109,21 @@ Result<Planned> PlanSaved(const MergeRequest& request, Drafted draft, const Save
 
 Result<Recipe> Resolve(const MergeRequest& request, const SavedDecision* saved, Drafted& draft) {
   MP_TRY(CheckOptions(request));
-  const Recipe parsed = MP_TRY(ParseRecipe(draft.recipe.text, draft.recipe.where));
-  ResolveOptions options{.missing_is_base = request.missing_is_base, .seed = request.seed, .paths = {}};
+  const Recipe parsed = MP_TRY(ParseRecipe(draft.recipe.text, draft.recipe.where, draft.recipe.first_line));
+  ResolveOptions options{.missing = request.missing,
+                         .seed = request.seed,
+                         .paths = {},
+                         .stages = draft.recipe.stages,
+                         .hub_caches = request.hub_caches,
+                         .form = request.form};
   options.stand_ins = draft.under_budget || parsed.budget || !request.budget.empty() || request.max_deviation;
   if (saved != nullptr) {
     options.paths = saved->paths;
     options.stand_ins = saved->HasBudget();
   }
   draft.merge = std::make_shared<const ResolvedMerge>(MP_TRY(ResolveRecipe(parsed, options, *draft.ledger)));
-  draft.warnings = draft.merge->warnings;
+  draft.warnings = request.remarks;
+  draft.warnings.insert(draft.warnings.end(), draft.merge->warnings.begin(), draft.merge->warnings.end());
   return parsed;
 }
 
@@ -139,11 +145,13 @@ Result<RecipeText> LoadRecipe(const MergeRequest& request) {
     return RecipeText{
         MP_TRY(RecipeFromFlags(
             {.base = f.base, .method = f.method, .experts = f.experts, .settings = f.settings})),
-        "command line"};
+        "command line",
+        1,
+        {}};
   }
   auto text = ReadSmallFile(request.recipe_path, kMaxRecipeBytes);
   if (!text) return Fail(Code::kUsage, text.error().message);
-  return RecipeText{std::move(*text), request.recipe_path};
+  return RecipeText{std::move(*text), request.recipe_path, 1, {}};
 }
 
 Result<Drafted> DraftRequest(const MergeRequest& request, RecipeText recipe, bool under_budget) {

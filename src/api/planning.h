@@ -15,8 +15,10 @@ namespace mergepipe {
 struct RecipeText {
   std::string text;
   std::string where;
+  int first_line = 1;                        ///< of the text in its file
+  std::map<std::string, StageModel> stages;  ///< results of other recipes of the file, by name
 };
-/// The recipe file of a request, or the recipe that its flags stand for.
+/// The recipe file of a request, or the recipe that its flags stand for: one document or several.
 Result<RecipeText> LoadRecipe(const MergeRequest& request);
 
 /// What was decided earlier, by a saved plan or a manifest, and has to be done again.

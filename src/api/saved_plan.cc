@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "api/output_form.h"
 #include "base/digest.h"
 #include "base/text.h"
 #include "base/try.h"
@@ -49,12 +50,13 @@ Json TensorJson(const Plan& plan, size_t t) {
 Result<SavedPlan> FromJson(const Json& json, const std::string& path) {
   try {
     SavedPlan saved;
-    saved.recipe = {json.at("recipe"), json.at("recipe_path")};
+    saved.recipe = {json.at("recipe"), json.at("recipe_path"), 1, {}};
     const Json& options = json.at("options");
     saved.request.block_bytes = options.at("block_bytes");
     saved.request.seed = options.at("seed");
     saved.request.allow_nonfinite = options.at("allow_nonfinite");
-    saved.request.missing_is_base = options.at("missing_is_base");
+    saved.request.missing = MP_TRY(ParseMissing(options.at("missing")));
+    saved.request.form = OutputFormFrom(options.at("form"));
     saved.memory_bytes = options.at("memory_bytes");
     saved.decision = {.budget = json.at("budget"),
                       .tensors = {},
@@ -112,7 +114,8 @@ Result<void> SavePlan(const std::string& path, const Plan& plan, const RecipeTex
                 {{"block_bytes", request.block_bytes},
                  {"seed", request.seed},
                  {"allow_nonfinite", request.allow_nonfinite},
-                 {"missing_is_base", request.missing_is_base},
+                 {"missing", MissingName(request.missing)},
+                 {"form", OutputFormJson(request.form)},
                  {"memory_bytes", plan.options.memory_bytes}}},
                {"paths", merge.paths},
                {"models", models},

@@ -9,6 +9,7 @@
 #include "base/try.h"
 #include "executor/buffers.h"
 #include "executor/charged_read.h"
+#include "executor/row_gather.h"
 #include "executor/schedule.h"
 #include "executor/tensor_task.h"
 
@@ -223,18 +224,26 @@ class Engine {
   Result<void> ReadItem(const Segment& segment, uint64_t number, TensorTask& task, WorkerMemory& memory,
                         ItemData& item) {
     std::span<std::byte> buffer = BufferOf(segment, number, task, memory);
-    for (size_t s = 0; s < task.tensor().sources.size(); ++s) {
-      const TensorSource& source = task.tensor().sources[s];
-      const uint64_t bytes = item.count * task.SourceBytes(s);
-      const std::span<std::byte> piece = buffer.first(Source::BufferBytes(bytes));
-      buffer = buffer.subspan(piece.size());
-      item.sources.push_back(nullptr);
-      const auto read = [&](ElementRun run) -> Result<void> {
-        item.sources[s] = MP_TRY(ReadRun(source, item, task.SourceBytes(s), run, piece));
-        return {};
-      };
-      MP_TRY(ForRuns(item, s, read));
+    const auto& sources = task.tensor().sources;
+    std::vector<std::span<std::byte>> pieces;
+    for (size_t s = 0; s < sources.size(); ++s) {
+      pieces.push_back(buffer.first(Source::BufferBytes(item.count * task.SourceBytes(s))));
+      buffer = buffer.subspan(pieces.back().size());
     }
+    // Of a resident tensor the slot is free while it is read.
+    const auto scratch = task.plan().resident ? memory.slot : buffer;
+    for (size_t s = 0; s < sources.size(); ++s) {
+      item.sources.push_back(nullptr);
+      for (const ElementRun& run : plan_.masks[segment.tensor].RunsRead(s, item.first, item.count)) {
+        if (sources[s].rows != nullptr) {
+          MP_TRY(GatherRun(segment.tensor, s, item, run, pieces, scratch));
+          item.sources[s] = pieces[s].data();
+        } else {
+          item.sources[s] = MP_TRY(ReadRun(sources[s], item, task.SourceBytes(s), run, pieces[s]));
+        }
+      }
+    }
+    if (task.padding != nullptr) FillPadding(segment, number, task, item, pieces);
     const ComputeTurn turn(compute_);
     for (size_t s = 0; s < item.sources.size() && segment.phase == 0; ++s)
       task.HashSource(s, item);
@@ -242,27 +251,26 @@ class Engine {
     return {};
   }
 
-  // A run of elements of an item, counted from the tensor's start.
-  struct ElementRun {
-    uint64_t first = 0;
-    uint64_t count = 0;
-  };
+  // Brings a run of rows to its place in the item's buffer.
+  Result<void> GatherRun(size_t tensor, size_t source, const ItemData& item, ElementRun run,
+                         std::span<const std::span<std::byte>> pieces, std::span<std::byte> scratch) {
+    const uint64_t offset =
+        (run.first - item.first) * DTypeBytes(merge_.tensors[tensor].sources[source].rows->entry.dtype);
+    const RowGather gather(plan_, tensor, *options_.kernels, ledger_);
+    Progress(MP_TRY(gather.Gather(source, run,
+                                  {.reference = pieces[0].data() + offset,
+                                   .out = pieces[source].data() + offset,
+                                   .scratch = scratch})));
+    return {};
+  }
 
-  // Calls read(run) for each run of adjacent blocks of the item that the mask reads of a source.
-  template <typename Read>
-  static Result<void> ForRuns(const ItemData& item, size_t source, Read read) {
-    if (item.mask == nullptr) return read(ElementRun{item.first, item.count});
-    const uint64_t end = item.first + item.count;
-    const uint64_t block = item.mask->block_elements();
-    uint64_t run = item.first;
-    for (uint64_t at = item.first; at < end;) {
-      const uint64_t next = std::min(end, (at / block + 1) * block);
-      const bool reads = item.mask->Reads(source, static_cast<size_t>(at / block));
-      if (!reads && run < at) MP_TRY(read(ElementRun{run, at - run}));
-      if (!reads) run = next;
-      at = next;
-    }
-    return run < end ? read(ElementRun{run, end - run}) : Result<void>();
+  void FillPadding(const Segment& segment, uint64_t number, TensorTask& task, const ItemData& item,
+                   std::span<const std::span<std::byte>> pieces) {
+    if (segment.phase == 0) task.padding->Add(number, item, [this] { return stopped_.load(); });
+    std::vector<std::byte*> places;
+    for (const auto& piece : pieces)
+      places.push_back(piece.data());
+    task.padding->Fill(item, task.padding->whole(), places);
   }
 
   // Reads a run to its place in the item's buffer, which is laid out as if the item were whole; returns where

@@ -60,10 +60,10 @@ std::string Recipe(const std::string& method) {
 Planned PlanAt(const std::string& folder, const std::string& method, const Layout& layout) {
   PlanOptions options{
       .memory_bytes = tests::kRoomyMemory, .threads = layout.threads, .block_bytes = layout.block_bytes};
-  Planned planned = Must(PlanRecipe(folder, Recipe(method), options, {.missing_is_base = true}));
+  Planned planned = Must(PlanRecipe(folder, Recipe(method), options, {.missing = MissingTensors::kBase}));
   if (!layout.little_memory) return planned;
   options.memory_bytes = planned.plan.least_memory_bytes;
-  return Must(PlanRecipe(folder, Recipe(method), options, {.missing_is_base = true}));
+  return Must(PlanRecipe(folder, Recipe(method), options, {.missing = MissingTensors::kBase}));
 }
 
 // Leaves out and shares blocks; those that are shared hold the same bytes.

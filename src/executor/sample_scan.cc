@@ -6,7 +6,11 @@
 
 #include "base/digest.h"
 #include "base/try.h"
+#include "executor/charged_read.h"
+#include "executor/row_gather.h"
 #include "planner/blocks.h"
+#include "planner/fetched.h"
+#include "planner/memory.h"
 
 namespace mergepipe {
 namespace {
@@ -26,8 +30,10 @@ struct Sample {
   uint64_t first = 0;  // element in the tensor
   uint64_t count = 0;
   double base = 0;                 // mean of θ_0²
-  std::vector<float> gram;         // [unknown, unknown]: means of Δ_i Δ_j
-  std::vector<Digest128> digests;  // by unknown source
+  std::vector<float> gram;         // means of Δ_i Δ_j, i >= j, by unknown source
+  std::vector<Digest128> digests;  // by unknown source, until they are digested
+
+  float Gram(size_t i, size_t j) const { return i < j ? Gram(j, i) : gram[i * (i + 1) / 2 + j]; }
 };
 
 class SampledEvidence final : public NoEvidence {
@@ -36,15 +42,15 @@ class SampledEvidence final : public NoEvidence {
       : NoEvidence(*draft.merge), options_(draft.options), known_(std::move(known)) {
     for (const TensorPlan& tensor : draft.tensors)
       element_bytes_.push_back(tensor.element_bytes);
-    for (const ResolvedTensor& tensor : merge_.tensors)
-      expert_reference_.push_back(!draft.reference_model[tensor.sources[0].model]);
   }
 
   // Which sources of a tensor want samples.
   std::vector<size_t> Unknown(const Plan& draft, size_t tensor) const {
     std::vector<size_t> unknown;
     for (size_t s = 1; s < merge_.tensors[tensor].sources.size() && merge_.tensors[tensor].merged; ++s) {
-      if (MayOmit(draft, tensor, s) && !known_->Knows(merge_.tensors[tensor].sources[s].model))
+      const TensorSource& source = merge_.tensors[tensor].sources[s];
+      // Rows in another order were never compared, however well the model is known.
+      if (MayOmit(draft, tensor, s) && (!known_->Knows(source.model) || source.rows != nullptr))
         unknown.push_back(s);
     }
     return unknown;
@@ -59,14 +65,14 @@ class SampledEvidence final : public NoEvidence {
       unknown_[t] = Unknown(draft, t);
       for (size_t b = 0; b < BlockCount(draft, t) && !unknown_[t].empty(); ++b) {
         all.push_back(PageOf(draft, t, b));
-        bytes += Cost(all.back());
+        bytes += Cost(draft, all.back());
       }
     }
     if (limit == 0) return;
     const uint64_t every = std::max<uint64_t>(1, (bytes + limit - 1) / limit);
     for (uint64_t i = every / 2; i < all.size(); i += every) {
-      if (sample_bytes_ + Cost(all[i]) > limit) continue;
-      sample_bytes_ += Cost(all[i]);
+      if (sample_bytes_ + Cost(draft, all[i]) > limit) continue;
+      sample_bytes_ += Cost(draft, all[i]);
       samples_.push_back(std::move(all[i]));
     }
   }
@@ -74,9 +80,8 @@ class SampledEvidence final : public NoEvidence {
   Result<void> Read(const Plan& draft, const kernels::Kernels& kernels, const ScanLimits& limits,
                     Ledger& ledger) {
     constexpr size_t kWorkers = 8;
-    MP_TRY(ParallelScan(samples_.size(), kWorkers, limits.stop_signal, [&](size_t, uint64_t i) {
-      return ReadSample(draft, kernels.f64, ledger, samples_[i]);
-    }));
+    MP_TRY(ParallelScan(samples_.size(), kWorkers, limits.stop_signal,
+                        [&](size_t, uint64_t i) { return ReadSample(draft, kernels, ledger, samples_[i]); }));
     Digest();
     Average();
     return {};
@@ -132,7 +137,8 @@ class SampledEvidence final : public NoEvidence {
                   .gram = {},
                   .digests = {}};
     const uint64_t middle = start + (elements - sample.count) / 2;
-    const uint64_t into_page = FileOffset(t, 0, middle) % kPage / element_bytes_[t];
+    const bool gathered = merge_.tensors[t].sources[0].rows != nullptr;
+    const uint64_t into_page = gathered ? 0 : FileOffset(t, 0, middle) % kPage / element_bytes_[t];
     sample.first = middle - start >= into_page ? middle - into_page : middle;
     return sample;
   }
@@ -144,61 +150,72 @@ class SampledEvidence final : public NoEvidence {
     return shard.header.data_start + checkpoint.entry(source.place).begin + element * ElementBytes(t, s);
   }
 
-  // Expert bytes: those of the reference too where it is an expert.
-  uint64_t Cost(const Sample& sample) const {
-    const bool pays = expert_reference_[sample.tensor];
-    uint64_t bytes = pays ? sample.count * ElementBytes(sample.tensor, 0) : 0;
+  // Expert bytes: those of the reference too where it is an expert, or has rows of experts.
+  uint64_t Cost(const Plan& draft, const Sample& sample) const {
+    uint64_t bytes = BytesFetched(draft, sample.tensor, 0, sample.first, sample.count).expert;
     for (const size_t s : unknown_[sample.tensor])
-      bytes += sample.count * ElementBytes(sample.tensor, s);
+      bytes += BytesFetched(draft, sample.tensor, s, sample.first, sample.count).expert;
     return bytes;
   }
 
-  Result<void> ReadSample(const Plan& draft, const kernels::Loops<double>& loops, Ledger& ledger,
+  Result<void> ReadSample(const Plan& draft, const kernels::Kernels& kernels, Ledger& ledger,
                           Sample& sample) {
     const auto& unknown = unknown_[sample.tensor];
-    std::vector<std::byte> page(Source::BufferBytes(kPage));
+    const kernels::Loops<double>& loops = kernels.f64;
+    const RowGather gather(draft, sample.tensor, kernels, ledger, Purpose::kSample);
+    std::vector<std::byte> page(Source::BufferBytes(kPage)), reference(Source::BufferBytes(kPage));
+    std::vector<std::byte> scratch(GatherScratch(merge_.tensors[sample.tensor]));
     std::vector<double> base(sample.count);
     std::vector<std::vector<double>> deltas(unknown.size(), std::vector<double>(sample.count));
-    MP_TRY(Load(draft, sample, 0, loops, ledger, page, base));
+    const auto load = [&](size_t s, std::span<std::byte> into,
+                          std::vector<double>& values) -> Result<Digest128> {
+      const RowGather::Target target{.reference = reference.data(), .out = into.data(), .scratch = scratch};
+      const auto stored = MP_TRY(Load(draft, sample, s, gather, target, into, ledger));
+      loops.widen(EntryOf(merge_, merge_.tensors[sample.tensor].sources[s]).dtype, stored.data(),
+                  values.data(), values.size());
+      return DigestOf(stored);
+    };
+    MP_TRY(load(0, reference, base));
     sample.base = MeanOf(loops.dot(base.data(), base.data(), base.size()), sample.count);
-    sample.gram.resize(unknown.size() * unknown.size());
+    sample.gram.reserve(unknown.size() * (unknown.size() + 1) / 2);
     for (size_t i = 0; i < unknown.size(); ++i) {
-      sample.digests.push_back(MP_TRY(Load(draft, sample, unknown[i], loops, ledger, page, deltas[i])));
+      sample.digests.push_back(MP_TRY(load(unknown[i], page, deltas[i])));
       loops.subtract(deltas[i].data(), base.data(), deltas[i].data(), base.size());
       for (size_t j = 0; j <= i; ++j) {
         const double product = loops.dot(deltas[i].data(), deltas[j].data(), base.size());
-        sample.gram[i * unknown.size() + j] = sample.gram[j * unknown.size() + i] =
-            static_cast<float>(MeanOf(product, sample.count));
+        sample.gram.push_back(static_cast<float>(MeanOf(product, sample.count)));
       }
     }
     return {};
   }
 
-  Result<Digest128> Load(const Plan& draft, const Sample& sample, size_t s,
-                         const kernels::Loops<double>& loops, Ledger& ledger, std::span<std::byte> page,
-                         std::vector<double>& values) const {
+  // The stored bytes of the sample, or what is gathered for it.
+  Result<std::span<const std::byte>> Load(const Plan& draft, const Sample& sample, size_t s,
+                                          const RowGather& gather, const RowGather::Target& target,
+                                          std::span<std::byte> buffer, Ledger& ledger) const {
     const TensorSource& source = merge_.tensors[sample.tensor].sources[s];
-    const Checkpoint& checkpoint = *merge_.models[source.model].checkpoint;
-    const uint64_t bytes = sample.count * ElementBytes(sample.tensor, s);
-    if (draft.reference_model[source.model]) ledger.Charge(checkpoint.account(), Purpose::kBaseData, bytes);
-    if (!draft.reference_model[source.model])
-      MP_TRY(ledger.ReserveExpert(checkpoint.account(), Purpose::kSample, bytes));
-    const auto range = MP_TRY(checkpoint.shards()[source.place.shard].source->Read(
-        FileOffset(sample.tensor, s, sample.first), bytes, page));
-    ledger.Charge(checkpoint.account(), Purpose::kAlignment, range.alignment_bytes);
-    loops.widen(EntryOf(merge_, source).dtype, range.data, values.data(), values.size());
-    return DigestOf(std::span(range.data, bytes));
+    const uint64_t element = ElementBytes(sample.tensor, s);
+    const uint64_t bytes = sample.count * element;
+    if (source.rows != nullptr) {
+      MP_TRY(gather.Gather(s, {sample.first, sample.count}, target));
+      return std::span<const std::byte>(target.out, bytes);
+    }
+    const auto range =
+        MP_TRY(ReadCharged(draft, source, sample.first * element, bytes, buffer, ledger, Purpose::kSample));
+    return std::span<const std::byte>(range.data, bytes);
   }
 
   void Digest() {
     std::vector<Sha256> shas(merge_.models.size());
     std::vector<bool> sampled(merge_.models.size());
-    for (const Sample& sample : samples_) {
+    for (Sample& sample : samples_) {
       for (size_t i = 0; i < sample.digests.size(); ++i) {
         const size_t model = merge_.tensors[sample.tensor].sources[unknown_[sample.tensor][i]].model;
+        if (known_->Knows(model)) continue;
         shas[model].Update(Hex(sample.digests[i]));
         sampled[model] = true;
       }
+      sample.digests = {};
     }
     for (size_t m = 0; m < shas.size(); ++m)
       identities_.push_back(sampled[m] ? shas[m].FinishHex() : "");
@@ -213,7 +230,7 @@ class SampledEvidence final : public NoEvidence {
       base_mean_ += sample.base / static_cast<double>(samples_.size());
       for (size_t i = 0; i < unknown.size(); ++i) {
         const size_t model = merge_.tensors[sample.tensor].sources[unknown[i]].model;
-        model_mean_[model] += static_cast<double>(sample.gram[i * unknown.size() + i]);
+        model_mean_[model] += static_cast<double>(sample.Gram(i, i));
         ++counts[model];
       }
     }
@@ -238,17 +255,16 @@ class SampledEvidence final : public NoEvidence {
     const size_t n = merge_.tensors[t].sources.size();
     for (size_t i = 0; i < unknown.size(); ++i) {
       const double mean = nearest == nullptr ? model_mean_[merge_.tensors[t].sources[unknown[i]].model]
-                                             : static_cast<double>(nearest->gram[i * unknown.size() + i]);
+                                             : static_cast<double>(nearest->Gram(i, i));
       evidence.sources[unknown[i]]->knowledge.blocks.energy[b] = elements * mean;
       for (size_t j = 0; j < unknown.size() && nearest != nullptr; ++j)
         evidence.sampled_gram[(b * n + unknown[i]) * n + unknown[j]] =
-            static_cast<float>(elements) * nearest->gram[i * unknown.size() + j];
+            static_cast<float>(elements) * nearest->Gram(i, j);
     }
   }
 
   PlanOptions options_;
   std::vector<uint64_t> element_bytes_;  // of each tensor's reference
-  std::vector<bool> expert_reference_;   // by tensor
   std::shared_ptr<Evidence> known_;
   std::vector<std::vector<size_t>> unknown_;  // by tensor
   std::vector<Sample> samples_;               // by tensor and block

@@ -26,6 +26,7 @@ class Divider {
       : plan_(plan), variants_(variants), mask_bytes_(mask_bytes) {
     for (size_t t = 0; t < plan.tensors.size(); ++t)
       Look(t);
+    mask_bytes_ += padding_bytes_;  // there for the whole tensor, like the masks
   }
 
   Result<SweepMemory> Run(const ScanLimits& limits) const {
@@ -43,6 +44,7 @@ class Divider {
         memory.item_bytes, [&](size_t t, uint64_t elements) { return SweepInputBytes(plan_, t, elements); });
     memory.output_bytes =
         Largest(memory.item_bytes, [&](size_t t, uint64_t elements) { return OutputBytes(t, elements); });
+    memory.gather_bytes = gather_bytes_;
     return memory;
   }
 
@@ -50,6 +52,8 @@ class Divider {
   void Look(size_t t) {
     const ResolvedTensor& tensor = plan_.merge->tensors[t];
     sources_ = std::max(sources_, tensor.sources.size());
+    gather_bytes_ = std::max(gather_bytes_, GatherScratch(tensor));
+    padding_bytes_ = std::max(padding_bytes_, PaddingBytes(tensor));
     if (plan_.tensors[t].rounds == 0) return;
     state_bytes_ = std::max(state_bytes_, StatisticsCollector::MemoryBytes(
                                               tensor.request, tensor.inputs.size(), tensor.elements));
@@ -76,7 +80,7 @@ class Divider {
     const uint64_t tiles = (sources_ + 5) * kTileElements * sizeof(double);
     const uint64_t scratch =
         Largest(item_bytes, [&](size_t t, uint64_t n) { return StatisticsScratch(plan_, t, n); });
-    return buffers + tiles + scratch + (variants_ + 2) * sizeof(ExactSum);
+    return buffers + gather_bytes_ + tiles + scratch + (variants_ + 2) * sizeof(ExactSum);
   }
 
   // At most half of what is left over, for the largest tensor that fits.
@@ -125,6 +129,7 @@ class Divider {
   size_t variants_;
   uint64_t mask_bytes_;
   uint64_t state_bytes_ = 0;
+  uint64_t gather_bytes_ = 0, padding_bytes_ = 0;
   size_t sources_ = 1;
 };
 

@@ -12,6 +12,7 @@ struct SweepMemory {
   size_t workers = 1;
   uint64_t item_bytes = 0;    ///< of the reference, per item
   uint64_t input_bytes = 0;   ///< buffers of one worker for the sources of an item
+  uint64_t gather_bytes = 0;  ///< of one worker, to lay rows out anew
   uint64_t output_bytes = 0;  ///< and for each of two outputs
   uint64_t arena_bytes = 0;   ///< for a tensor that stays in memory between its passes; 0: none does
   size_t states = 1;          ///< variants whose statistics are gathered at once

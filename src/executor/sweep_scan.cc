@@ -9,6 +9,8 @@
 #include "base/try.h"
 #include "executor/buffers.h"
 #include "executor/charged_read.h"
+#include "executor/padding_means.h"
+#include "executor/row_gather.h"
 #include "executor/sweep_memory.h"
 #include "executor/tensor_merge.h"
 
@@ -19,7 +21,7 @@ constexpr uint64_t kSumTile = 2048;  // as diff sums, so that both say the same
 
 // What one worker owns. Sums are exact, so that who adds what does not show.
 struct Worker {
-  std::span<std::byte> input, full, variant;
+  std::span<std::byte> input, full, variant, gather;
   TileMemory tiles;
   StatisticsCollector::Scratch statistics;
   ExactSum weight, update;
@@ -31,6 +33,7 @@ struct Lane {
   const TensorMask* mask = nullptr;
   size_t variant = 0;
   std::unique_ptr<TensorMerge> merge;
+  std::vector<bool> whole;  // by source: nothing of it is left out
 };
 
 struct Current {
@@ -42,6 +45,7 @@ struct Current {
   bool read = false;                                  // by an earlier pass
   std::vector<std::vector<const std::byte*>> stored;  // of a resident tensor, by item
   std::vector<Lane> lanes;
+  std::unique_ptr<PaddingMeans> padding;  // null where no rows are padding
 };
 
 class SweepScan {
@@ -59,13 +63,14 @@ class SweepScan {
   Result<SweepFindings> Run(ProgressCounters& progress) {
     memory_ = MP_TRY(DivideSweepMemory(plan_, variants_.size(), MaskBytes(), limits_));
     progress_ = &progress;
-    const uint64_t worker_bytes = memory_.input_bytes + 2 * memory_.output_bytes;
+    const uint64_t worker_bytes = memory_.input_bytes + 2 * memory_.output_bytes + memory_.gather_bytes;
     auto pool = MP_TRY(BufferPool::Map(memory_.workers * worker_bytes + memory_.arena_bytes));
     workers_.resize(memory_.workers);
     for (Worker& worker : workers_) {
       worker.input = pool.Take(memory_.input_bytes);
       worker.full = pool.Take(memory_.output_bytes);
       worker.variant = pool.Take(memory_.output_bytes);
+      worker.gather = pool.Take(memory_.gather_bytes);
       worker.errors.resize(variants_.size());
     }
     arena_ = pool.Take(memory_.arena_bytes);
@@ -89,6 +94,7 @@ class SweepScan {
       for (const Lane& lane : now_.lanes) {
         if (lane.merge != nullptr) lane.merge->WakeAll();
       }
+      if (now_.padding != nullptr) now_.padding->WakeAll();
     }
     FailureGuard(const FailureGuard&) = delete;
     FailureGuard& operator=(const FailureGuard&) = delete;
@@ -153,6 +159,10 @@ class SweepScan {
     Current now = Look(t);
     if (now.items == 0) return {};
     if (now.resident) now.stored.resize(now.items);
+    const ResolvedTensor& tensor = merge_.tensors[t];
+    if (PaddingMeans::Wanted(tensor)) now.padding = std::make_unique<PaddingMeans>(tensor, nullptr, kernels_);
+    for (Lane& lane : now.lanes)
+      lane.whole = PaddingMeans::WholeSources(lane.mask, tensor.sources.size());
     MP_TRY(Prepare(now));
     return Pass(now, [&](uint64_t number, ItemData& item, Worker& worker) {
       return Merged(t) ? Measure(now, number, item, worker) : MeasureCopy(now, item, worker);
@@ -168,7 +178,7 @@ class SweepScan {
         lane.merge = std::make_unique<TensorMerge>(plan_, now.tensor, kernels_);
       for (size_t round = 0; round < rounds; ++round) {
         const auto add = [&](uint64_t number, ItemData& item, Worker& worker) {
-          AddStatistics(batch, number, item, worker);
+          AddStatistics(now, batch, number, item, worker);
           return Result<void>();
         };
         MP_TRY(Pass(now, add));
@@ -179,9 +189,11 @@ class SweepScan {
     return {};
   }
 
-  void AddStatistics(std::span<Lane> batch, uint64_t number, ItemData& item, Worker& worker) {
+  void AddStatistics(const Current& now, std::span<Lane> batch, uint64_t number, ItemData& item,
+                     Worker& worker) {
     for (Lane& lane : batch) {
       item.mask = lane.mask;
+      FillPadding(now, lane, item);
       lane.merge->AddStatistics(number, item, places_, worker.statistics, worker.tiles,
                                 [this] { return stopped_.load(); });
     }
@@ -225,16 +237,42 @@ class SweepScan {
     for (size_t s = 0; s < Sources(now.tensor); ++s) {
       const uint64_t element = ElementBytes(now.tensor, s);
       const uint64_t size = item.count * element;
-      const auto range =
-          MP_TRY(ReadCharged(plan_, merge_.tensors[now.tensor].sources[s], item.first * element, size,
-                             buffer.first(Source::BufferBytes(size)), ledger_));
-      item.sources.push_back(range.data);
+      item.sources.push_back(
+          MP_TRY(ReadSource(now, s, item, buffer.first(Source::BufferBytes(size)), worker)));
       buffer = buffer.subspan(Source::BufferBytes(size));
       progress_->done_bytes += size;
     }
+    if (!now.read && now.padding != nullptr)
+      now.padding->Add(number, item, [this] { return stopped_.load(); });
     if (!now.read) MP_TRY(CheckFinite(now, item, worker));
     if (now.resident) now.stored[number] = item.sources;
     return {};
+  }
+
+  Result<const std::byte*> ReadSource(const Current& now, size_t source, const ItemData& item,
+                                      std::span<std::byte> buffer, Worker& worker) {
+    const TensorSource& from = merge_.tensors[now.tensor].sources[source];
+    const uint64_t element = ElementBytes(now.tensor, source);
+    if (from.rows == nullptr) {
+      const auto range =
+          MP_TRY(ReadCharged(plan_, from, item.first * element, item.count * element, buffer, ledger_));
+      return range.data;
+    }
+    const RowGather gather(plan_, now.tensor, kernels_, ledger_);
+    MP_TRY(gather.Gather(source, {item.first, item.count},
+                         {.reference = item.sources.empty() ? nullptr : item.sources[0],
+                          .out = buffer.data(),
+                          .scratch = worker.gather}));
+    return buffer.data();
+  }
+
+  // What padding is depends on what is left out. The buffers are the scan's own.
+  void FillPadding(const Current& now, const Lane& lane, const ItemData& item) const {
+    if (now.padding == nullptr) return;
+    std::vector<std::byte*> places;
+    for (const std::byte* source : item.sources)
+      places.push_back(const_cast<std::byte*>(source));
+    now.padding->Fill(item, lane.whole, places);
   }
 
   Result<void> CheckFinite(const Current& now, const ItemData& item, Worker& worker) {
@@ -252,7 +290,7 @@ class SweepScan {
 
   Result<void> Measure(Current& now, uint64_t number, ItemData& item, Worker& worker) {
     const DType dtype = merge_.tensors[now.tensor].dtype;
-    MP_TRY(Compute(now.lanes[0], number, item, worker, worker.full));
+    MP_TRY(Compute(now, now.lanes[0], number, item, worker, worker.full));
     {
       const ComputeTurn turn(places_);
       AddWeights(dtype, worker.full.data(), item.count, worker);
@@ -260,7 +298,7 @@ class SweepScan {
       AddDifference({dtype, worker.full.data()}, {base, item.sources[0]}, item.count, worker.update);
     }
     for (Lane& lane : std::span(now.lanes).subspan(1)) {
-      MP_TRY(Compute(lane, number, item, worker, worker.variant));
+      MP_TRY(Compute(now, lane, number, item, worker, worker.variant));
       const ComputeTurn turn(places_);
       AddDifference({dtype, worker.full.data()}, {dtype, worker.variant.data()}, item.count,
                     worker.errors[lane.variant]);
@@ -275,9 +313,10 @@ class SweepScan {
     return {};
   }
 
-  Result<void> Compute(Lane& lane, uint64_t number, ItemData& item, Worker& worker,
+  Result<void> Compute(const Current& now, Lane& lane, uint64_t number, ItemData& item, Worker& worker,
                        std::span<std::byte> out) {
     item.mask = lane.mask;
+    FillPadding(now, lane, item);
     TensorMerge& merge = *lane.merge;
     auto equals_left =
         merge.ShareEquals(number, item, places_, worker.tiles, [this] { return stopped_.load(); });

@@ -22,6 +22,8 @@ TensorTask::TensorTask(const Plan& plan, size_t tensor, const kernels::Kernels& 
     source_pieces_.push_back(
         std::make_unique<LeafPieces>(plan_.leaf_elements() * bytes, plan_.elements * bytes));
   if (plan_.resident) resident.resize(plan_.items);
+  if (PaddingMeans::Wanted(resolved))
+    padding = std::make_unique<PaddingMeans>(resolved, mask_.reads_all() ? nullptr : &mask_, kernels);
 }
 
 void TensorTask::HashSource(size_t source, const ItemData& item) {
@@ -63,14 +65,16 @@ TensorRecord TensorTask::Record() {
     record.chunks.push_back(Hex(chunk));
   for (size_t s = 0; s < sources_.size(); ++s)
     record.sources.push_back(SourceDigest(s));
-  for (size_t i = 0; i < tensor().request.keep.size(); ++i) {
-    if (tensor().request.keep[i].kind != KeepRule::Kind::kLargest ||
-        statistics().thresholds[i].equal_total == 0)
-      continue;
-    const Threshold& threshold = statistics().thresholds[i];
+  const auto note = [&](size_t input, const Threshold& threshold, const char* of) {
+    if (threshold.equal_total == 0) return;  // nothing was cut
     record.thresholds.push_back(
-        {i, std::bit_cast<float>(threshold.key), threshold.equal_total, threshold.equal_kept});
-  }
+        {input, std::bit_cast<float>(threshold.key), threshold.equal_total, threshold.equal_kept, of});
+  };
+  for (size_t i = 0; i < statistics().thresholds.size(); ++i)
+    note(i, statistics().thresholds[i], "");
+  for (size_t i = 0; i < statistics().outliers.size(); ++i)
+    note(i, statistics().outliers[i], "outliers");
+  if (statistics().joint.threshold) note(0, *statistics().joint.threshold, "score");
   return record;
 }
 

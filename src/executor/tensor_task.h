@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "executor/padding_means.h"
 #include "executor/tensor_merge.h"
 #include "txn/leaf_pieces.h"
 #include "txn/record.h"
@@ -32,6 +33,15 @@ class TensorTask : public TensorMerge {
 
   /// Once all items are done.
   TensorRecord Record();
+
+  /// Nobody waits for its turn any longer.
+  void WakeAll() {
+    TensorMerge::WakeAll();
+    if (padding != nullptr) padding->WakeAll();
+  }
+
+  /// Null where no rows are padding.
+  std::unique_ptr<PaddingMeans> padding;
 
   /// Where the items of a resident tensor lie, by item and source.
   std::vector<std::vector<const std::byte*>> resident;

@@ -1,6 +1,7 @@
 #include "format/checkpoint.h"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <regex>
 #include <set>
@@ -15,7 +16,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr uint64_t kMaxIndexBytes = 512u << 20;
-constexpr uint64_t kMaxConfigBytes = 16u << 20;
 constexpr int kMaxSideFileDepth = 8;
 
 // Weights in other formats, and what loaders would take for weights: never copied beside merged ones.
@@ -86,12 +86,43 @@ std::string AdviceForFolder(const fs::path& folder) {
          ".safetensors file";
 }
 
+// A file that will be written: its header is known, its data is not there.
+class PlannedSource final : public Source {
+ public:
+  PlannedSource(const PlannedShard& shard, std::string name)
+      : prefix_(shard.prefix), size_(shard.file_size), name_(std::move(name)) {}
+
+  const std::string& Describe() const override { return name_; }
+  uint64_t Size() const override { return size_; }
+  const FileStamp& Stamp() const override { return stamp_; }
+  Result<ReadRange> Read(uint64_t offset, uint64_t size, std::span<std::byte> buffer) const override {
+    if (offset > prefix_.size() || size > prefix_.size() - offset)
+      return Fail(Code::kInternal, Format("{}: its data was asked for before it was made", name_));
+    std::memcpy(buffer.data(), prefix_.data() + offset, size);
+    return ReadRange{buffer.data(), 0};
+  }
+
+ private:
+  std::string prefix_;
+  uint64_t size_;
+  std::string name_;
+  FileStamp stamp_;
+};
+
 }  // namespace
 
 /// Collects all faults of one checkpoint while it is opened.
 class CheckpointOpener {
  public:
   CheckpointOpener(Checkpoint& checkpoint, Ledger& ledger) : c_(checkpoint), ledger_(ledger) {}
+
+  void TakeAllTensors() {
+    for (size_t s = 0; s < c_.shards_.size(); ++s) {
+      const auto& entries = c_.shards_[s].header.tensors;
+      for (size_t i = 0; i < entries.size(); ++i)
+        c_.tensors_.emplace(entries[i].name, TensorPlace{s, i});
+    }
+  }
 
   Result<void> Run(const std::string& path) {
     std::error_code error;
@@ -206,14 +237,6 @@ class CheckpointOpener {
     c_.shards_.push_back(Shard{file, std::move(*source), std::move(*header)});
   }
 
-  void TakeAllTensors() {
-    for (size_t s = 0; s < c_.shards_.size(); ++s) {
-      const auto& entries = c_.shards_[s].header.tensors;
-      for (size_t i = 0; i < entries.size(); ++i)
-        c_.tensors_.emplace(entries[i].name, TensorPlace{s, i});
-    }
-  }
-
   void TakeIndexedTensors(const Json& weight_map, const std::string& where) {
     for (size_t s = 0; s < c_.shards_.size(); ++s) {
       const Shard& shard = c_.shards_[s];
@@ -293,6 +316,31 @@ Result<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& path, co
   return checkpoint;
 }
 
+Result<std::unique_ptr<Checkpoint>> Checkpoint::OpenPlanned(std::shared_ptr<const PlannedCheckpoint> planned,
+                                                            const std::string& name, Ledger& ledger) {
+  auto checkpoint = std::make_unique<Checkpoint>();
+  checkpoint->name_ = name;
+  checkpoint->folder_ = planned->folder;
+  checkpoint->index_ = planned->index;
+  checkpoint->account_ = ledger.AddAccount(name);
+  for (const PlannedShard& shard : planned->shards) {
+    auto source = std::make_unique<PlannedSource>(shard, name + "/" + shard.file_name);
+    auto header = MP_TRY(ReadSafetensorsHeader(*source, ledger, checkpoint->account_));
+    checkpoint->shards_.push_back(Shard{shard.file_name, std::move(source), std::move(header)});
+  }
+  checkpoint->planned_ = std::move(planned);
+  CheckpointOpener(*checkpoint, ledger).TakeAllTensors();
+  return checkpoint;
+}
+
+void Checkpoint::Rename(const std::map<std::string, std::string>& names) {
+  for (const auto& [stored, name] : names) {
+    auto node = tensors_.extract(stored);
+    node.key() = name;
+    tensors_.insert(std::move(node));
+  }
+}
+
 const TensorEntry* Checkpoint::Find(const std::string& tensor_name) const {
   const auto found = tensors_.find(tensor_name);
   return found == tensors_.end() ? nullptr : &entry(found->second);
@@ -306,14 +354,36 @@ uint64_t Checkpoint::data_bytes() const {
 }
 
 Result<OrderedJson> Checkpoint::Config() const {
-  const std::string path = folder_ + "/" + kConfigName;
-  if (single_file_ || !Exists(path)) return OrderedJson();
-  const std::string text = MP_TRY(ReadSmallFile(path, kMaxConfigBytes));
-  return ParseOrderedJson(text, name_ + "/" + kConfigName);
+  const auto text = MP_TRY(ReadSideFile(kConfigName));
+  if (!text) return OrderedJson();
+  return ParseOrderedJson(*text, name_ + "/" + kConfigName);
+}
+
+std::optional<SideFileOrigin> Checkpoint::OriginOf(const std::string& side_file) const {
+  if (planned_ != nullptr) {
+    const auto found = planned_->side_files.find(side_file);
+    return found == planned_->side_files.end() ? std::nullopt : std::optional(found->second);
+  }
+  const std::string path = folder_ + "/" + side_file;
+  if (single_file_ || !Exists(path)) return std::nullopt;
+  return SideFileOrigin{std::nullopt, path};
+}
+
+Result<std::optional<std::string>> Checkpoint::ReadSideFile(const std::string& side_file,
+                                                            uint64_t limit) const {
+  auto origin = OriginOf(side_file);
+  if (!origin) return std::optional<std::string>();
+  if (origin->text) return std::move(origin->text);
+  return std::optional(MP_TRY(ReadSmallFile(origin->path, limit)));
 }
 
 Result<std::vector<std::string>> Checkpoint::SideFiles() const {
   std::vector<std::string> files;
+  if (planned_ != nullptr) {
+    for (const auto& [name, origin] : planned_->side_files)
+      files.push_back(name);
+    return files;
+  }
   if (single_file_) return files;
   std::error_code error;
   const auto options = fs::directory_options::follow_directory_symlink;

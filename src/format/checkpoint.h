@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "format/json.h"
+#include "format/planned_checkpoint.h"
 #include "format/safetensors.h"
 #include "mergepipe/result.h"
 #include "storage/ledger.h"
@@ -37,11 +38,20 @@ class Checkpoint {
   static Result<std::unique_ptr<Checkpoint>> Open(const std::string& path, const std::string& name,
                                                   Ledger& ledger);
 
+  /// A checkpoint that will be made: its headers can be asked, its data can not be read.
+  static Result<std::unique_ptr<Checkpoint>> OpenPlanned(std::shared_ptr<const PlannedCheckpoint> planned,
+                                                         const std::string& name, Ledger& ledger);
+
+  /// Gives tensors other names, by stored name, under which they are found from now on; their entries keep
+  /// what the files say.
+  void Rename(const std::map<std::string, std::string>& names);
+
   const std::string& name() const { return name_; }
   const std::string& folder() const { return folder_; }  ///< absolute; "" never
   bool is_single_file() const {
     return single_file_;
   }  ///< opened as a file, so that side files are not its own
+  bool is_planned() const { return planned_ != nullptr; }
   size_t account() const { return account_; }
   const std::vector<Shard>& shards() const { return shards_; }
   bool has_index() const { return index_.has_value(); }
@@ -61,6 +71,13 @@ class Checkpoint {
   /// index, nothing hidden, no *.bin, *.pt, *.gguf and the like. Empty for a single file.
   Result<std::vector<std::string>> SideFiles() const;
 
+  /// Where one of them comes from; nothing where there is none of that name.
+  std::optional<SideFileOrigin> OriginOf(const std::string& side_file) const;
+  /// Its text; nothing where there is none. Fails with kInvalidInput above `limit` bytes.
+  Result<std::optional<std::string>> ReadSideFile(const std::string& side_file,
+                                                  uint64_t limit = kMaxSideTextBytes) const;
+  static constexpr uint64_t kMaxSideTextBytes = 16u << 20;
+
   /// Digest over all headers, in shard order: identity of what the headers tell.
   std::string HeaderDigest() const;
   /// Notes for the reader of a report: superseded copies, stray shards of another save.
@@ -70,6 +87,7 @@ class Checkpoint {
   friend class CheckpointOpener;
   std::string name_, folder_;
   bool single_file_ = false;
+  std::shared_ptr<const PlannedCheckpoint> planned_;  // null for one that exists
   size_t account_ = 0;
   std::vector<Shard> shards_;
   std::optional<Json> index_;

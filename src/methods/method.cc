@@ -1,5 +1,7 @@
 #include "methods/method.h"
 
+#include "mergepipe/mergepipe.h"
+
 namespace mergepipe {
 
 #define MERGEPIPE_METHOD(name) const Method& Method_##name();

@@ -177,6 +177,5 @@ struct Method {
 /// All methods, sorted by name: one for each file in methods/merge.
 const std::vector<const Method*>& AllMethods();
 const Method* FindMethod(const std::string& name);
-std::vector<std::string> MethodNames();
 
 }  // namespace mergepipe

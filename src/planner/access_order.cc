@@ -72,11 +72,21 @@ void AccessOrder::AddSources(const ReadUnit& unit, AccessStep& step) {
   step.sources = std::span(row).last(count);
 }
 
-void AccessOrder::Append(AccessOrder&& other) {
-  const std::vector<AccessStep> steps = std::exchange(other.steps_, {});
-  auto rows = std::exchange(other.sources_, {});
-  steps_.insert(steps_.end(), steps.begin(), steps.end());
-  sources_.insert(sources_.end(), std::make_move_iterator(rows.begin()), std::make_move_iterator(rows.end()));
+void AccessOrder::Append(std::vector<AccessOrder> others) {
+  size_t steps = steps_.size(), rows = sources_.size();
+  for (const AccessOrder& other : others) {
+    steps += other.steps_.size();
+    rows += other.sources_.size();
+  }
+  steps_.reserve(steps);  // growing by and by would need twice the memory
+  sources_.reserve(rows);
+  for (AccessOrder& other : others) {
+    const std::vector<AccessStep> its_steps = std::exchange(other.steps_, {});
+    auto its_rows = std::exchange(other.sources_, {});
+    steps_.insert(steps_.end(), its_steps.begin(), its_steps.end());
+    sources_.insert(sources_.end(), std::make_move_iterator(its_rows.begin()),
+                    std::make_move_iterator(its_rows.end()));
+  }
 }
 
 double AccessOrder::Rank(size_t tensor, size_t block, const ReadUnit& unit, double rate) const {

@@ -28,8 +28,8 @@ class AccessOrder {
   AccessOrder(const Plan& plan, Policy policy) : plan_(plan), policy_(policy) {}
 
   void Add(size_t tensor, size_t block, const TensorErrors& errors, const BlockError& error);
-  /// Takes over what was added to another order of the same plan and policy.
-  void Append(AccessOrder&& other);
+  /// Takes over what was added to other orders of the same plan and policy.
+  void Append(std::vector<AccessOrder> others);
   std::vector<AccessStep> Finish();
 
  private:

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "planner/fetched.h"
+
 namespace mergepipe {
 
 uint64_t BlockElements(const Plan& plan, size_t tensor) {
@@ -15,18 +17,15 @@ size_t BlockCount(const Plan& plan, size_t tensor) {
 }
 
 uint64_t SourceBlockBytes(const Plan& plan, size_t tensor, size_t source, size_t block) {
-  const ResolvedTensor& resolved = plan.merge->tensors[tensor];
-  const uint64_t element =
-      resolved.merged ? DTypeBytes(EntryOf(*plan.merge, resolved.sources[source]).dtype) : 1;
   const uint64_t elements = BlockElements(plan, tensor);
-  return std::min(elements, plan.tensors[tensor].elements - block * elements) * element;
+  const uint64_t first = block * elements;
+  return BytesFetched(plan, tensor, source, first, std::min(elements, plan.tensors[tensor].elements - first))
+      .expert;
 }
 
 uint64_t ExpertBytes(const Plan& plan, size_t tensor, size_t source) {
-  const TensorSource& place = plan.merge->tensors[tensor].sources[source];
-  if (plan.reference_model[place.model]) return 0;
   const TensorMask& mask = plan.masks[tensor];
-  uint64_t bytes = mask.reads_all() ? EntryOf(*plan.merge, place).bytes() : 0;
+  uint64_t bytes = mask.reads_all() ? BytesFetched(plan, tensor, source).expert : 0;
   for (size_t b = 0; b < mask.blocks(); ++b)
     bytes += mask.Reads(source, b) ? SourceBlockBytes(plan, tensor, source, b) : 0;
   return bytes * plan.tensors[tensor].passes();

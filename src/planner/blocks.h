@@ -11,7 +11,7 @@ namespace mergepipe {
 
 uint64_t BlockElements(const Plan& plan, size_t tensor);
 size_t BlockCount(const Plan& plan, size_t tensor);
-/// Stored bytes of one block of a source.
+/// Expert bytes that one pass over a block of a source fetches.
 uint64_t SourceBlockBytes(const Plan& plan, size_t tensor, size_t source, size_t block);
 
 /// Expert bytes that the plan fetches of a source of a tensor, all passes; 0 for base data.

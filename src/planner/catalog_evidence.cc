@@ -86,7 +86,8 @@ class CatalogEvidence final : public NoEvidence {
     const ResolvedTensor& tensor = merge_.tensors[number];
     TensorEvidence evidence{.sources = {}, .base = std::nullopt, .sampled_gram = {}};
     evidence.sources.resize(tensor.sources.size());
-    if (!tensor.merged || tensor.elements == 0) return evidence;
+    const bool gathered = tensor.sources[0].rows != nullptr;  // rows in this order were never compared
+    if (!tensor.merged || tensor.elements == 0 || gathered) return evidence;
     const auto& reference = known_[tensor.sources[0].model];
     if (reference)
       evidence.base =

@@ -13,6 +13,7 @@
 #include "planner/access_order.h"
 #include "planner/blocks.h"
 #include "planner/certificate.h"
+#include "planner/fetched.h"
 
 namespace mergepipe {
 namespace {
@@ -21,11 +22,18 @@ namespace {
 uint64_t FixedBytes(const Plan& plan) {
   uint64_t bytes = 0;
   for (size_t t = 0; t < plan.tensors.size(); ++t) {
-    const TensorSource& reference = plan.merge->tensors[t].sources[0];
-    if (!plan.reference_model[reference.model])
-      bytes += EntryOf(*plan.merge, reference).bytes() * plan.tensors[t].passes();
+    for (size_t s = 0; s < plan.merge->tensors[t].sources.size(); ++s)
+      bytes += MayOmit(plan, t, s) ? 0 : BytesFetched(plan, t, s).expert * plan.tensors[t].passes();
   }
   return bytes;
+}
+
+// A tensor whose rows are laid out anew, of which no catalog knows anything; null where there is none.
+const ResolvedTensor* FirstGathered(const ResolvedMerge& merge) {
+  const auto found =
+      std::find_if(merge.tensors.begin(), merge.tensors.end(),
+                   [](const ResolvedTensor& tensor) { return tensor.sources[0].rows != nullptr; });
+  return found == merge.tensors.end() ? nullptr : &*found;
 }
 
 // As --block-size takes it.
@@ -66,10 +74,10 @@ class Chooser {
  private:
   // What is kept of each tensor once its statistics are gone.
   struct TensorBlocks {
-    std::vector<double> energy;       // [sources, blocks], weighed, trimmed
-    std::vector<double> base_energy;  // by block; empty where unknown
-    std::vector<Digest128> digests;   // [sources, blocks]
-    std::vector<bool> known;          // by source: its digests are
+    std::vector<double> energy;                   // [sources, blocks], weighed, trimmed
+    std::vector<double> base_energy;              // by block; empty where unknown
+    std::vector<std::vector<Digest128>> digests;  // by source and block; empty where unknown
+    bool Knows(size_t source) const { return !digests[source].empty(); }
   };
 
   // Tensors are worked on at the same time, and what comes of it is put together in their order.
@@ -77,13 +85,14 @@ class Chooser {
     blocks_.resize(merge_.tensors.size());
     std::vector<AccessOrder> parts(merge_.tensors.size(), order_);
     MP_TRY(ForEachTensor([&](size_t t) { return ReadTensor(t, parts[t]); }));
-    for (size_t t = 0; t < parts.size(); ++t) {
-      order_.Append(std::move(parts[t]));
+    order_.Append(std::move(parts));
+    for (size_t t = 0; t < blocks_.size(); ++t) {
       for (const double e : blocks_[t].base_energy)
         weight_energy_ += e;
-      const auto& known = blocks_[t].known;
+      const auto& digests = blocks_[t].digests;
       if (merge_.tensors[t].merged)
-        all_exact_ = all_exact_ && std::find(known.begin(), known.end(), false) == known.end();
+        all_exact_ = all_exact_ &&
+                     std::none_of(digests.begin(), digests.end(), [](const auto& d) { return d.empty(); });
     }
     return {};
   }
@@ -173,20 +182,15 @@ class Chooser {
     const size_t sources = evidence.sources.size();
     const size_t blocks = errors.blocks();
     kept.energy = errors.energies();
-    kept.digests.resize(sources * blocks);
     if (evidence.base) kept.base_energy = evidence.base->energy;
     for (size_t s = 0; s < sources; ++s) {
       const std::vector<Digest128>* digests = DigestsOf(evidence, s);
-      kept.known.push_back(digests != nullptr);
-      if (digests != nullptr)
-        std::copy(digests->begin(), digests->end(),
-                  kept.digests.begin() + static_cast<ptrdiff_t>(s * blocks));
+      kept.digests.push_back(digests != nullptr ? *digests : std::vector<Digest128>());
       SourceOutcome& outcome = plan_.budget.sources[t][s];
       for (size_t b = 0; b < blocks && s > 0; ++b)
         outcome.energy += errors.Energy(s, b);
       if (MayOmit(plan_, t, s))
-        outcome.available_bytes =
-            EntryOf(merge_, merge_.tensors[t].sources[s]).bytes() * plan_.tensors[t].passes();
+        outcome.available_bytes = BytesFetched(plan_, t, s).expert * plan_.tensors[t].passes();
     }
   }
 
@@ -201,13 +205,8 @@ class Chooser {
   Result<size_t> Cut() {
     if (budget_.kind == Budget::Kind::kDeviation) return CutByDeviation();
     if (!plan_.budget.bytes || *plan_.budget.bytes >= plan_.costs.full_expert_bytes) return steps_.size();
+    MP_TRY(CheckFits(plan_, *plan_.budget.bytes));
     uint64_t used = plan_.budget.sample_bytes + FixedBytes(plan_);
-    if (used > *plan_.budget.bytes) {
-      return Fail(
-          Code::kUsage,
-          Format("the budget is {} but {} of the experts can not be left out: no model can stand in for them",
-                 HumanBytes(*plan_.budget.bytes), HumanBytes(FixedBytes(plan_))));
-    }
     size_t taken = 0;
     while (taken < steps_.size() && used + steps_[taken].bytes <= *plan_.budget.bytes)
       used += steps_[taken++].bytes;
@@ -215,6 +214,11 @@ class Chooser {
   }
 
   Result<size_t> CutByDeviation() {
+    if (const ResolvedTensor* gathered = FirstGathered(merge_))
+      return Fail(Code::kUsage,
+                  Format("--max-deviation can not be kept: the tokenizer lays the rows of tensor '{}' out "
+                         "anew, and nobody has measured them in this order; use --budget",
+                         gathered->name));
     if (evidence_.strength() != Strength::kFull || !all_exact_) {
       std::string experts;
       for (size_t m = 0; m < merge_.models.size(); ++m)
@@ -283,13 +287,11 @@ class Chooser {
   // Among the sources of a step, the first with the same stored bytes holds the block for all of them.
   size_t HolderOf(const AccessStep& step, size_t source) const {
     const TensorBlocks& kept = blocks_[step.tensor];
-    const size_t blocks = plan_.masks[step.tensor].blocks();
-    if (!kept.known[source]) return source;
+    if (!kept.Knows(source)) return source;
     const auto& sources = merge_.tensors[step.tensor].sources;
     size_t holder = source;
     for (const size_t s : step.sources) {
-      const bool same = kept.known[s] &&
-                        kept.digests[s * blocks + step.block] == kept.digests[source * blocks + step.block] &&
+      const bool same = kept.Knows(s) && kept.digests[s][step.block] == kept.digests[source][step.block] &&
                         EntryOf(merge_, sources[s]).dtype == EntryOf(merge_, sources[source]).dtype;
       if (same) holder = std::min(holder, s);
     }
@@ -413,8 +415,7 @@ class Chooser {
     const TensorBlocks& kept = blocks_[t];
     const TensorMask& mask = plan_.masks[t];
     for (size_t s = 0; s < mask.sources(); ++s) {
-      const auto digests = std::span(kept.digests).subspan(s * mask.blocks(), mask.blocks());
-      plan_.expected[t].push_back(kept.known[s] ? MaskedDigest(digests, mask, s) : "");
+      plan_.expected[t].push_back(kept.Knows(s) ? MaskedDigest(kept.digests[s], mask, s) : "");
     }
   }
 
@@ -440,6 +441,15 @@ Result<void> ChooseReads(Plan& plan, const Budget& budget, Evidence& evidence) {
   return Chooser(plan, budget, evidence).Run();
 }
 
+Result<void> CheckFits(const Plan& draft, uint64_t budget_bytes) {
+  if (draft.budget.sample_bytes + FixedBytes(draft) <= budget_bytes) return {};
+  return Fail(
+      Code::kUsage,
+      Format("the budget is {} but {} of the experts can not be left out: no model can stand in for them, "
+             "or they are rows of tokens that the base lacks",
+             HumanBytes(budget_bytes), HumanBytes(FixedBytes(draft))));
+}
+
 uint64_t SampleLimit(const Plan& draft, const Budget& budget) {
   const uint64_t full = draft.costs.full_expert_bytes;
   const uint64_t bytes = budget.Bytes(full).value_or(0);
@@ -450,8 +460,8 @@ uint64_t SampleLimit(const Plan& draft, const Budget& budget) {
 bool WantsSamples(const Plan& draft, const Budget& budget, const Evidence& evidence) {
   const auto bytes = budget.Bytes(draft.costs.full_expert_bytes);
   const bool looks = budget.policy != Policy::kUniform && budget.policy != Policy::kRandom;
-  return bytes && *bytes < draft.costs.full_expert_bytes && looks && evidence.strength() != Strength::kFull &&
-         SampleLimit(draft, budget) > 0;
+  const bool wants = evidence.strength() != Strength::kFull || FirstGathered(*draft.merge) != nullptr;
+  return bytes && *bytes < draft.costs.full_expert_bytes && looks && wants && SampleLimit(draft, budget) > 0;
 }
 
 }  // namespace mergepipe

@@ -10,6 +10,9 @@ namespace mergepipe {
 /// be left out passes the budget, or a deviation is asked for that the evidence can not promise.
 Result<void> ChooseReads(Plan& plan, const Budget& budget, Evidence& evidence);
 
+/// Fails with kUsage when what can not be left out passes the budget.
+Result<void> CheckFits(const Plan& draft, uint64_t budget_bytes);
+
 /// True when a merge under this budget profits from samples: it must leave something out, by a policy that
 /// looks at values.
 bool WantsSamples(const Plan& draft, const Budget& budget, const Evidence& evidence);

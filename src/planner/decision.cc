@@ -29,8 +29,8 @@ TensorStatistics StatisticsFrom(const Json& json) {
 
 bool FitsInputs(const TensorStatistics& statistics, const ResolvedTensor& tensor) {
   const size_t sums = tensor.request.l1 ? tensor.inputs.size() : 0;
-  const bool asks = tensor.merged && !tensor.request.keep.empty() && !tensor.request.gram;
-  return asks && statistics.thresholds.size() == tensor.inputs.size() && statistics.l1_whole.size() == sums &&
+  return tensor.merged && TakesConstants(tensor.request) &&
+         statistics.thresholds.size() == tensor.inputs.size() && statistics.l1_whole.size() == sums &&
          statistics.l1_kept.size() == sums;
 }
 
@@ -183,6 +183,7 @@ Json TensorDecision(const Plan& plan, size_t t) {
     reads.push_back(
         {s.available_bytes / passes, s.read_bytes / passes, s.lossless_bytes / passes, s.error, s.energy});
   json["reads"] = reads;
+  if (plan.merge->tensors[t].sources[0].rows != nullptr) json["gathered"] = true;
   json["elements"] = plan.tensors[t].elements;
   json["block_elements"] = BlockElements(plan, t);
   return json;

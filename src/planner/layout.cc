@@ -10,7 +10,7 @@
 namespace mergepipe {
 namespace {
 
-constexpr uint64_t kShardBytes = 5'000'000'000;
+constexpr uint64_t kUsualShardBytes = 5'000'000'000;
 
 // Before the layers, by layer, behind the layers; then by name.
 auto NaturalKey(const ResolvedTensor& tensor) {
@@ -52,7 +52,8 @@ std::vector<Unit> KeepShards(const ResolvedMerge& merge) {
   std::vector<Unit> units;
   for (size_t s = 0; s < donor.shards().size(); ++s) {
     const Shard& shard = donor.shards()[s];
-    Unit unit{.file_name = shard.file_name};
+    // A file that was named alone makes a folder that every loader knows.
+    Unit unit{.file_name = donor.is_single_file() ? kSingleName : shard.file_name};
     for (size_t i = 0; i < shard.header.tensors.size(); ++i) {
       const auto place = donor.tensors().find(shard.header.tensors[i].name);
       const bool here =
@@ -72,10 +73,11 @@ std::vector<Unit> NewShards(const ResolvedMerge& merge) {
   std::sort(order.begin(), order.end(),
             [&](size_t a, size_t b) { return NaturalKey(merge.tensors[a]) < NaturalKey(merge.tensors[b]); });
   std::vector<Unit> units(1);
+  const uint64_t most = merge.form.shard_bytes.value_or(kUsualShardBytes);
   uint64_t size = 0;
   for (const size_t i : order) {
     const uint64_t bytes = merge.tensors[i].bytes();
-    if (size > 0 && size + bytes > kShardBytes) {
+    if (most > 0 && size > 0 && size + bytes > most) {
       units.emplace_back();
       size = 0;
     }

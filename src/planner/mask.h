@@ -1,11 +1,18 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <vector>
 
 namespace mergepipe {
+
+/// Adjacent elements, counted from the tensor's start.
+struct ElementRun {
+  uint64_t first = 0;
+  uint64_t count = 0;
+};
 
 /// The access set A of one output tensor: for each (source, block) whether it is read, left out (Δ = 0
 /// there), or has the same bytes as the block of another source, which is read once for both. The reference
@@ -40,6 +47,24 @@ class TensorMask {
     return reads_all() ? source : From(source, static_cast<size_t>(element / block_elements_));
   }
   bool Reads(size_t source, size_t block) const { return From(source, block) == source; }
+
+  /// The runs of adjacent blocks among elements [first, first + count) that are read of a source.
+  std::vector<ElementRun> RunsRead(size_t source, uint64_t first, uint64_t count) const {
+    if (reads_all()) return {{first, count}};
+    std::vector<ElementRun> runs;
+    const uint64_t end = first + count;
+    for (uint64_t at = first; at < end;) {
+      const uint64_t n = std::min(end, (at / block_elements_ + 1) * block_elements_) - at;
+      const bool reads = Reads(source, static_cast<size_t>(at / block_elements_));
+      if (reads && !runs.empty() && runs.back().first + runs.back().count == at) {
+        runs.back().count += n;
+      } else if (reads) {
+        runs.push_back({at, n});
+      }
+      at += n;
+    }
+    return runs;
+  }
 
   void Set(size_t source, size_t block, size_t from) {
     from_[source * blocks_ + block] = static_cast<uint16_t>(from == kOmitted ? 0 : from + 1);

@@ -76,7 +76,8 @@ class MemoryPlanner {
         plan.rounds = StatisticsCollector::Rounds(tensor.request, tensor.elements);
       needs_.statistics =
           std::max(needs_.statistics,
-                   StatisticsCollector::MemoryBytes(tensor.request, tensor.inputs.size(), tensor.elements));
+                   StatisticsCollector::MemoryBytes(tensor.request, tensor.inputs.size(), tensor.elements) +
+                       PaddingBytes(tensor));
     } else {
       plan.elements = tensor.bytes();
     }
@@ -93,8 +94,9 @@ class MemoryPlanner {
     uint64_t largest = 0;
     for (size_t i = 0; i < merge_.tensors.size(); ++i) {
       const uint64_t elements = ItemElementsOf(i, item_bytes);
-      largest = std::max(largest, InputBuffers(merge_, merge_.tensors[i], plan_.tensors[i], elements) +
-                                      OutputBuffer(merge_.tensors[i], elements));
+      largest =
+          std::max(largest, InputBuffers(merge_, merge_.tensors[i], plan_.tensors[i], elements) +
+                                GatherScratch(merge_.tensors[i]) + OutputBuffer(merge_.tensors[i], elements));
     }
     return largest;
   }
@@ -205,6 +207,16 @@ uint64_t ItemElements(const ResolvedTensor& tensor, uint64_t elements, uint64_t 
     wanted = std::max(group, wanted / group * group);
   }
   return std::min(wanted, std::max<uint64_t>(1, elements));
+}
+
+uint64_t GatherScratch(const ResolvedTensor& tensor) {
+  return tensor.sources[0].rows == nullptr ? 0 : Source::BufferBytes(kGatherChunkBytes);
+}
+
+uint64_t PaddingBytes(const ResolvedTensor& tensor) {
+  const auto& rows = tensor.sources[0].rows;
+  const bool pads = rows != nullptr && rows->map->padding_rows() > 0;
+  return pads ? tensor.sources.size() * rows->row_elements * sizeof(double) : 0;
 }
 
 Result<void> PlanMemory(Plan& plan) {

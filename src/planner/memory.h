@@ -17,6 +17,13 @@ uint64_t ItemElements(const ResolvedTensor& tensor, uint64_t elements, uint64_t 
 /// What one worker needs beside tiles for a tensor's statistics and ranks.
 uint64_t StatisticsScratch(const Plan& plan, size_t tensor, uint64_t item_elements);
 
+/// Rows that are laid out anew are read in pieces of this size at most.
+inline constexpr uint64_t kGatherChunkBytes = 128u << 10;
+/// Buffer for that, of one worker; 0 for other tensors.
+uint64_t GatherScratch(const ResolvedTensor& tensor);
+/// State of the means that padding rows get; 0 where a tensor has none.
+uint64_t PaddingBytes(const ResolvedTensor& tensor);
+
 /// Sets items, rounds and residency of every tensor and sizes the pool. Residency depends on the memory limit
 /// alone, never on threads, since it decides how often experts are read. Fails with kUsage when the limit is
 /// too small, naming what is needed.

@@ -9,6 +9,7 @@
 #include "methods/statistics.h"
 #include "planner/blocks.h"
 #include "planner/decision.h"
+#include "planner/fetched.h"
 #include "planner/layout.h"
 #include "planner/mask_rows.h"
 #include "planner/memory.h"
@@ -39,10 +40,10 @@ uint64_t PairCheckBytes(const Plan& plan) {
 PlanCosts ReckonCosts(const Plan& plan) {
   PlanCosts costs;
   for (size_t i = 0; i < plan.tensors.size(); ++i) {
-    const ResolvedTensor& tensor = plan.merge->tensors[i];
-    for (const TensorSource& source : tensor.sources) {
-      const uint64_t bytes = EntryOf(*plan.merge, source).bytes() * plan.tensors[i].passes();
-      (plan.reference_model[source.model] ? costs.base_read_bytes : costs.expert_read_bytes) += bytes;
+    for (size_t s = 0; s < plan.merge->tensors[i].sources.size(); ++s) {
+      const FetchedBytes bytes = BytesFetched(plan, i, s);
+      costs.base_read_bytes += bytes.base * plan.tensors[i].passes();
+      costs.expert_read_bytes += bytes.expert * plan.tensors[i].passes();
     }
   }
   for (const Unit& unit : plan.units)
@@ -56,8 +57,10 @@ Json TensorLine(const Plan& plan, size_t number) {
   const ResolvedMerge& merge = *plan.merge;
   const ResolvedTensor& tensor = merge.tensors[number];
   Json sources = Json::array();
-  for (const TensorSource& source : tensor.sources)
+  for (const TensorSource& source : tensor.sources) {
     sources.push_back({source.model, EntryOf(merge, source).name});
+    if (source.rows != nullptr) sources.back().push_back(source.rows->digest);
+  }
   Json line = {{"name", tensor.name}, {"dtype", DTypeName(tensor.dtype)}, {"merged", tensor.merged},
                {"sources", sources},  {"inputs", tensor.inputs},          {"params", tensor.params}};
   if (plan.budget.bytes && plan.tensors[number].passes() > 1) line["passes"] = plan.tensors[number].passes();
@@ -80,15 +83,21 @@ std::string DigestPlan(const Plan& plan) {
   Json units = Json::array();
   for (const Unit& unit : plan.units)
     units.push_back({unit.file_name, Sha256Hex(unit.layout.prefix)});
-  const Json heading = {{"schema", "mergepipe.plan/1"},
-                        {"version", MERGEPIPE_VERSION},
-                        {"method", merge.method->name},
-                        {"models", models},
-                        {"params", params},
-                        {"units", units},
-                        {"seed", merge.seed},
-                        {"block_bytes", plan.options.block_bytes},
-                        {"budget_bytes", plan.budget.bytes ? Json(*plan.budget.bytes) : Json()}};
+  Json heading = {{"schema", "mergepipe.plan/1"},
+                  {"version", MERGEPIPE_VERSION},
+                  {"method", merge.method->name},
+                  {"models", models},
+                  {"params", params},
+                  {"units", units},
+                  {"seed", merge.seed},
+                  {"block_bytes", plan.options.block_bytes},
+                  {"budget_bytes", plan.budget.bytes ? Json(*plan.budget.bytes) : Json()}};
+  if (merge.tokenizer)
+    heading["tokenizer"] = {merge.tokenizer->model, merge.tokenizer->rows, merge.tokenizer->edit.kept,
+                            Sha256Hex(merge.tokenizer->edit.appended.dump())};
+  if (const std::string& name = merge.models[merge.donor].architecture; !name.empty())
+    heading["architecture"] = name;
+  if (merge.chat_template) heading["chat_template"] = Sha256Hex(*merge.chat_template);
   Sha256 sha;
   sha.Update(heading.dump() + "\n");
   for (size_t t = 0; t < merge.tensors.size(); ++t)
@@ -106,7 +115,7 @@ void ReadEverything(Plan& plan) {
     plan.budget.sources[t].resize(sources.size());
     for (size_t s = 1; s < sources.size(); ++s) {
       if (!MayOmit(plan, t, s)) continue;
-      const uint64_t bytes = EntryOf(*plan.merge, sources[s]).bytes() * plan.tensors[t].passes();
+      const uint64_t bytes = BytesFetched(plan, t, s).expert * plan.tensors[t].passes();
       plan.budget.sources[t][s] = {.available_bytes = bytes, .read_bytes = bytes};
     }
   }
@@ -114,14 +123,21 @@ void ReadEverything(Plan& plan) {
 
 }  // namespace
 
+bool TakesConstants(const StatisticsRequest& request) {
+  return !request.keep.empty() && !request.gram && request.joint == nullptr &&
+         std::none_of(request.keep.begin(), request.keep.end(), [](const KeepRule& rule) {
+           return rule.kind == KeepRule::Kind::kRandom || rule.kind == KeepRule::Kind::kRanked ||
+                  rule.outliers > 0;
+         });
+}
+
 std::optional<TensorStatistics> ConstantsOf(const ResolvedTensor& tensor, const TensorEvidence& evidence) {
-  if (tensor.request.gram || tensor.request.joint || tensor.request.keep.empty()) return std::nullopt;
+  if (!TakesConstants(tensor.request)) return std::nullopt;
   TensorStatistics statistics;
   for (size_t i = 0; i < tensor.inputs.size(); ++i) {
     const KeepRule& rule = tensor.request.keep[i];
     const auto& source = evidence.sources[tensor.inputs[i]];
-    const bool by_chance = rule.kind == KeepRule::Kind::kRandom || rule.kind == KeepRule::Kind::kRanked;
-    if (by_chance || rule.outliers > 0 || !source || !source->exact) return std::nullopt;
+    if (!source || !source->exact) return std::nullopt;
     const auto& known = source->knowledge.thresholds;
     const auto exact = std::find_if(known.begin(), known.end(),
                                     [&](const ExactThreshold& t) { return t.kept == rule.count; });

@@ -138,6 +138,8 @@ inline constexpr uint64_t kProgramBytes = 64u << 20;
 /// Statistics of whole deltas, by tensor, where the evidence has exactly all that the method asks for.
 using KnownConstants = std::vector<std::optional<TensorStatistics>>;
 Result<KnownConstants> FindConstants(const ResolvedMerge& merge, Evidence& evidence);
+/// True where all statistics that a tensor asks for are of kinds that can be known beforehand.
+bool TakesConstants(const StatisticsRequest& request);
 /// Those of one tensor, from the thresholds (and where deltas that are not trimmed are summed, the sums) in
 /// `evidence`.
 std::optional<TensorStatistics> ConstantsOf(const ResolvedTensor& tensor, const TensorEvidence& evidence);

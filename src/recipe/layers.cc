@@ -39,6 +39,7 @@ std::map<std::string, int64_t> CountLayers(const Checkpoint& checkpoint) {
 }
 
 bool StandsBeforeLayers(const std::string& tensor) {
+  if (tensor.find("embed_out") != std::string::npos) return false;  // the head of GPT-NeoX
   constexpr std::array<std::string_view, 5> kEmbeddings = {"embed", "wte", "wpe", "shared.weight",
                                                            "position"};
   return std::any_of(kEmbeddings.begin(), kEmbeddings.end(),

@@ -47,7 +47,8 @@ TEST(StandsBeforeLayers, IsTrueOfEmbeddingsAlone) {
   for (const char* name : {"model.embed_tokens.weight", "transformer.wte.weight", "transformer.wpe.weight",
                            "shared.weight", "bert.embeddings.position_ids"})
     EXPECT_TRUE(StandsBeforeLayers(name)) << name;
-  for (const char* name : {"lm_head.weight", "model.norm.weight", "transformer.ln_f.bias", "score.weight"})
+  for (const char* name :
+       {"lm_head.weight", "model.norm.weight", "transformer.ln_f.bias", "score.weight", "embed_out.weight"})
     EXPECT_FALSE(StandsBeforeLayers(name)) << name;
 }
 

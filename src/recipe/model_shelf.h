@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "format/hub_cache.h"
 #include "recipe/resolve.h"
 
 namespace mergepipe {
@@ -12,8 +13,12 @@ namespace mergepipe {
 /// it.
 class ModelShelf {
  public:
-  ModelShelf(std::string recipe_folder, const std::map<std::string, std::string>& paths, Ledger& ledger)
-      : recipe_folder_(std::move(recipe_folder)), paths_(paths), ledger_(ledger) {}
+  ModelShelf(std::string recipe_folder, const ResolveOptions& options, Ledger& ledger)
+      : recipe_folder_(std::move(recipe_folder)),
+        paths_(options.paths),
+        stages_(options.stages),
+        hub_caches_(HubCacheFolders(options.hub_caches)),
+        ledger_(ledger) {}
 
   /// Returns the model's number, opening it at first use; nothing when it can not be opened, with the reason
   /// in faults().
@@ -28,13 +33,20 @@ class ModelShelf {
   Code code() const { return code_; }
 
  private:
-  std::optional<std::string> Locate(const ModelRef& ref) const;
-  std::string Advice(const std::string& path) const;
+  bool IsWholePath(const ModelRef& ref) const;
+  Result<std::optional<std::string>> Locate(const ModelRef& ref) const;
+  Result<std::unique_ptr<Checkpoint>> OpenAt(const std::string& path, const ModelRef& ref);
+  std::string Advice(const ModelRef& ref) const;
+  std::string Neighbour(const std::string& path) const;
+  void AdoptNames(const Checkpoint& first, Checkpoint& checkpoint, const std::string& where);
+  static void NoteArchitecture(const ModelRef& ref, ResolvedModel& model);
   void NoteSpelling(const ModelRef& ref, const std::string& absolute, const std::string& where);
   void Fault(Code code, std::string text);
 
   std::string recipe_folder_;
   const std::map<std::string, std::string>& paths_;
+  const std::map<std::string, StageModel>& stages_;
+  std::vector<std::string> hub_caches_;
   Ledger& ledger_;
   std::vector<ResolvedModel> models_;
   std::map<std::string, std::optional<size_t>> by_path_;  // canonical path

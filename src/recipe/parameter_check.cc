@@ -31,6 +31,45 @@ std::vector<std::string> KnownParams(const Method& method) {
   return names;
 }
 
+std::vector<std::string> Split(const std::string& name) {
+  std::vector<std::string> parts(1);
+  for (const char c : name) {
+    if (c == '.') {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+// Every run of `length` parts that a tensor's name has, each once, layer numbers left out.
+std::vector<std::string> PartsOfNames(const std::set<std::string>& names, size_t length) {
+  std::set<std::string> runs;
+  for (const std::string& name : names) {
+    const std::vector<std::string> parts = Split(name);
+    for (size_t first = 0; first + length <= parts.size(); ++first) {
+      const std::vector<std::string> run(parts.begin() + static_cast<ptrdiff_t>(first),
+                                         parts.begin() + static_cast<ptrdiff_t>(first + length));
+      const bool is_number = length == 1 && run[0].find_first_not_of("0123456789") == std::string::npos;
+      if (!is_number) runs.insert(Join(run, "."));
+    }
+  }
+  return {runs.begin(), runs.end()};
+}
+
+// What a filter that matches nothing may have meant.
+std::string NearestParts(const std::string& filter, const std::set<std::string>& names) {
+  constexpr size_t kMostNamed = 24;
+  std::string meant = DidYouMean(filter, PartsOfNames(names, Split(filter).size()));
+  if (!meant.empty()) return meant;
+  std::vector<std::string> parts = PartsOfNames(names, 1);
+  if (parts.empty()) return "";
+  const bool more = parts.size() > kMostNamed;
+  parts.resize(std::min(parts.size(), kMostNamed));
+  return Format("; their names have the parts {}{}", Join(parts, ", "), more ? ", …" : "");
+}
+
 bool Contains(const std::set<std::string>& names, const std::string& part) {
   return std::any_of(names.begin(), names.end(),
                      [&](const std::string& name) { return name.find(part) != std::string::npos; });
@@ -83,7 +122,8 @@ void ParameterCheck::CheckLevel(const Parameters& parameters, bool model_level) 
   }
 }
 
-void ParameterCheck::CheckReach(const std::vector<Scope>& scopes) {
+void ParameterCheck::CheckReach(const std::vector<Scope>& scopes, bool knows_layers) {
+  knows_layers_ = knows_layers;
   std::set<std::string> all;
   for (const Scope& scope : scopes)
     all.insert(scope.names.begin(), scope.names.end());
@@ -113,7 +153,12 @@ void ParameterCheck::CheckEntries(const Parameters& parameters, const Reach& rea
     for (const Setting::Entry& entry : setting.entries) {
       CheckFilter(name, entry, reach);
       const auto anchors = static_cast<int64_t>(entry.value.anchors.size());
-      if (reach.layers > 0 && anchors > std::max<int64_t>(1, reach.layers)) {
+      if (!knows_layers_ && anchors > 1) {
+        warnings_.push_back(
+            Format("{}: a merge of single files knows no layers; of the gradient of '{}' the first "
+                   "value counts",
+                   At(entry.at), name));
+      } else if (reach.layers > 0 && anchors > std::max<int64_t>(1, reach.layers)) {
         warnings_.push_back(
             Format("{}: the gradient of '{}' has {} values for {} layers; some are never reached",
                    At(entry.at), name, anchors, reach.layers));
@@ -128,8 +173,8 @@ void ParameterCheck::CheckFilter(const std::string& name, const Setting::Entry& 
     warnings_.push_back(Format("{}: the filter '{}' of '{}' matches no tensor of its slice, only of another",
                                At(entry.at), *entry.filter, name));
   } else {
-    faults_.push_back(Format("{}: the filter '{}' of '{}' matches no tensor of the merge", At(entry.at),
-                             *entry.filter, name));
+    faults_.push_back(Format("{}: the filter '{}' of '{}' matches no tensor of the merge{}", At(entry.at),
+                             *entry.filter, name, NearestParts(*entry.filter, reach.all)));
   }
 }
 

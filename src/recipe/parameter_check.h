@@ -17,8 +17,8 @@ class ParameterCheck {
   /// Checks every parameter name at every level.
   void CheckNames();
   /// Checks every filter against the names that the scopes met, and every gradient against their number of
-  /// layers.
-  void CheckReach(const std::vector<Scope>& scopes);
+  /// layers, or where the merge knows none against that.
+  void CheckReach(const std::vector<Scope>& scopes, bool knows_layers);
 
   bool HasFaults() const { return !faults_.empty(); }
   std::vector<std::string> TakeFaults() { return std::move(faults_); }
@@ -40,6 +40,7 @@ class ParameterCheck {
 
   const Method& method_;
   const Recipe& recipe_;
+  bool knows_layers_ = true;
   std::vector<std::string> faults_, warnings_;
 };
 

@@ -7,6 +7,7 @@
 #include "base/try.h"
 #include "methods/method.h"
 #include "recipe/recipe.h"
+#include "recipe/settings.h"
 
 namespace mergepipe {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 constexpr size_t kMaxNodes = 200'000;
 constexpr size_t kMaxDepth = 32;
 constexpr uint64_t kMaxLayers = 1'000'000'000;
+constexpr uint64_t kMaxCount = 1u << 24;
 
 const std::vector<std::string> kTopKeys = {
     "merge_method", "base_model", "models",           "slices",    "modules",       "parameters", "dtype",
@@ -25,33 +27,34 @@ const std::vector<std::string> kModuleKeys = {"models", "slices", "parameters"};
 const std::vector<std::string> kRefKeys = {"model", "lora", "override_architecture"};
 const std::vector<std::string> kPathKeys = {"path", "revision"};
 const std::vector<std::string> kEntryKeys = {"filter", "value"};
-
-RecipePlace PlaceOf(const YAML::Node& node) {
-  const YAML::Mark mark = node.Mark();
-  return {mark.line + 1, mark.column + 1};
-}
+const std::vector<std::string> kTokenizerKeys = {"source", "tokens", "pad_to_multiple_of"};
+const std::vector<std::string> kTokenKeys = {"source", "force"};
+const std::vector<std::string> kTokenSourceKeys = {"kind", "model", "token", "token_id"};
+const std::vector<std::string> kTokenKinds = {"model_token", "zero"};
 
 /// Walks the YAML tree and collects every fault instead of stopping at the first.
 class RecipeReader {
  public:
-  explicit RecipeReader(std::string where) : where_(std::move(where)) {}
+  RecipeReader(std::string where, int first_line) : where_(std::move(where)), first_line_(first_line) {}
 
   Result<Recipe> Read(const std::string& text) {
     std::vector<YAML::Node> documents;
     try {
       documents = YAML::LoadAll(text);
     } catch (const YAML::Exception& error) {
-      return Fail(Code::kUsage, Format("{}:{}:{}: is not valid YAML: {}", where_, error.mark.line + 1,
-                                       error.mark.column + 1, error.msg));
+      return Fail(Code::kUsage, Format("{}:{}:{}: is not valid YAML: {}", where_,
+                                       error.mark.line + first_line_, error.mark.column + 1, error.msg));
     }
-    if (documents.empty() || documents[0].IsNull())
-      return Fail(Code::kUsage, Format("{}: the recipe is empty", where_));
+    std::erase_if(documents, [](const YAML::Node& document) { return document.IsNull(); });
+    if (documents.empty()) return Fail(Code::kUsage, Format("{}: the recipe is empty", where_));
     if (documents.size() > 1)
       return Fail(Code::kUnsupported,
-                  Format("{}: holds {} YAML documents; a recipe is one", where_, documents.size()));
+                  Format("{}: holds {} YAML documents; only merge and plan take recipes of several stages",
+                         where_, documents.size()));
     if (!documents[0].IsMap())
       return Fail(Code::kUsage,
                   Format("{}: a recipe is a mapping of keys such as merge_method and models", where_));
+    recipe_.at = PlaceOf(documents[0]);
     CheckTree(documents[0], 0);
     if (faults_.empty()) ExpandMergeKeys(documents[0], 0);
     if (faults_.empty()) ReadTop(documents[0]);
@@ -64,6 +67,11 @@ class RecipeReader {
   }
 
  private:
+  RecipePlace PlaceOf(const YAML::Node& node) const {
+    const YAML::Mark mark = node.Mark();
+    return {mark.line + first_line_, mark.column + 1};
+  }
+
   // Duplicate keys (where YAML libraries disagree which one counts), merge keys, and trees too large to be a
   // recipe.
   void CheckTree(const YAML::Node& node, size_t depth) {
@@ -122,7 +130,7 @@ class RecipeReader {
     recipe_.budget = ReadText(top, "budget");
     recipe_.parameters = ReadParameters(top);
     ReadTokenizer(top);
-    if (Has(top, "name")) Ignored(top["name"], "name");
+    ReadName(top);
     if (Has(top, "models")) recipe_.models = ReadInputs(top["models"], "models", /*ranged=*/false);
     if (Has(top, "slices")) recipe_.slices = ReadSlices(top["slices"]);
     if (Has(top, "modules")) ReadModules(top["modules"]);
@@ -133,23 +141,105 @@ class RecipeReader {
     }
   }
 
-  // The tokenizer is the base's, copied; the other choices need embeddings to be laid out anew.
+  void ReadName(const YAML::Node& top) {
+    const auto name = ReadText(top, "name");
+    if (!name) return;
+    if (name->empty() || name->find_first_of("@+") != std::string::npos)
+      Fault(top["name"],
+            Format("'{}' can not be named by another recipe: a name is not empty and has no '@' or '+'",
+                   *name));
+    recipe_.name = *name;
+    recipe_.name_at = PlaceOf(top["name"]);
+  }
+
   void ReadTokenizer(const YAML::Node& top) {
     if (Has(top, "tokenizer") && Has(top, "tokenizer_source"))
       Fault(top["tokenizer"], "'tokenizer' and 'tokenizer_source' exclude each other");
-    const auto source = ReadText(top, "tokenizer_source");
-    if (source && *source != "base")
-      Unsupported(top["tokenizer_source"],
-                  Format("tokenizer_source '{}' is not supported yet; use 'base'", *source));
-    if (Has(top, "tokenizer")) {
-      const YAML::Node& node = top["tokenizer"];
-      const bool base = node.IsMap() && node.size() == 1 && node["source"] && node["source"].IsScalar() &&
-                        node["source"].Scalar() == "base";
-      if (!base) Unsupported(node, "tokenizer settings other than {source: base} are not supported yet");
+    if (Has(top, "tokenizer_source")) {
+      recipe_.tokenizer.emplace().at = PlaceOf(top["tokenizer_source"]);
+      ReadTokenizerSource(top["tokenizer_source"]);
+    } else if (Has(top, "tokenizer") && ExpectMap(top["tokenizer"], "'tokenizer'")) {
+      const YAML::Node node = top["tokenizer"];
+      recipe_.tokenizer.emplace().at = PlaceOf(node);
+      CheckKeys(node, kTokenizerKeys, "in 'tokenizer'");
+      if (Has(node, "source")) ReadTokenizerSource(node["source"]);
+      if (Has(node, "tokens")) ReadTokens(node["tokens"]);
+      if (Has(node, "pad_to_multiple_of"))
+        recipe_.tokenizer->pad_to_multiple_of =
+            ReadCount(node["pad_to_multiple_of"], "pad_to_multiple_of", 1);
     }
     const auto chat = ReadText(top, "chat_template");
-    if (chat && *chat != "base" && *chat != "copy")
-      Unsupported(top["chat_template"], "chat_template is not supported yet; the base's is copied");
+    if (chat && !chat->empty()) recipe_.chat_template = {*chat, PlaceOf(top["chat_template"])};
+  }
+
+  void ReadTokenizerSource(const YAML::Node& node) {
+    TokenizerSpec& spec = *recipe_.tokenizer;
+    const std::string text = node.IsScalar() ? node.Scalar() : "";
+    if (text == "union" || text == "base") {
+      spec.source = text == "union" ? TokenizerSpec::Source::kUnion : TokenizerSpec::Source::kBase;
+    } else {
+      spec.source = TokenizerSpec::Source::kModel;
+      spec.model = ReadRef(node);
+    }
+  }
+
+  void ReadTokens(const YAML::Node& node) {
+    if (!ExpectMap(node, "'tokens'")) return;
+    for (const auto& pair : node) {
+      TokenSpec token{.token = pair.first.Scalar(), .at = PlaceOf(pair.first)};
+      const std::string context = Format("token '{}'", token.token);
+      if (!ExpectMap(pair.second, context)) continue;
+      CheckKeys(pair.second, kTokenKeys, "in " + context);
+      if (const auto force = ReadText(pair.second, "force")) {
+        const auto value = ConvertScalar({.name = "force", .type = ParamType::kBool}, *force);
+        if (!value) Fault(pair.second["force"], Format("'force' is true or false, not '{}'", *force));
+        token.force = value && *value != 0;
+      }
+      if (Has(pair.second, "source")) ReadTokenSource(pair.second["source"], context, token);
+      recipe_.tokenizer->tokens.push_back(std::move(token));
+    }
+  }
+
+  // A model, {kind: model_token, …} or {kind: zero}.
+  void ReadTokenSource(const YAML::Node& node, const std::string& context, TokenSpec& token) {
+    if (!node.IsMap() || !Has(node, "kind")) {
+      if (node.IsMap() && !Has(node, "model"))
+        return Fault(node, Format("the source of {} has no 'kind'; it is one of {}", context,
+                                  Join(kTokenKinds, ", ")));
+      token.kind = TokenSpec::Kind::kModel;
+      token.model = ReadRef(node);
+      return;
+    }
+    CheckKeys(node, kTokenSourceKeys, Format("in the source of {}", context));
+    const std::string kind = ReadText(node, "kind").value_or("");
+    if (kind == "zero") {
+      token.kind = TokenSpec::Kind::kZero;
+    } else if (kind == "model_token") {
+      ReadModelToken(node, context, token);
+    } else {
+      Fault(node["kind"], Format("the source of {} has the kind '{}', which is none of {}{}", context, kind,
+                                 Join(kTokenKinds, ", "), DidYouMean(kind, kTokenKinds)));
+    }
+  }
+
+  void ReadModelToken(const YAML::Node& node, const std::string& context, TokenSpec& token) {
+    token.kind = TokenSpec::Kind::kModelToken;
+    if (Has(node, "model")) {
+      token.model = ReadRef(node["model"]);
+    } else {
+      Fault(node, Format("the source of {} has no 'model'", context));
+    }
+    token.of_token = ReadText(node, "token");
+    if (Has(node, "token_id")) token.of_id = ReadCount(node["token_id"], "token_id", 0);
+    if (Has(node, "token") == Has(node, "token_id"))
+      Fault(node, Format("the source of {} needs exactly one of 'token' and 'token_id'", context));
+  }
+
+  std::optional<uint64_t> ReadCount(const YAML::Node& node, const char* key, uint64_t least) {
+    const auto count = ParseUnsigned(node.IsScalar() ? node.Scalar() : "");
+    if (count && *count >= least && *count <= kMaxCount) return *count;
+    Fault(node, Format("'{}' is a whole number from {} to {}", key, least, kMaxCount));
+    return std::nullopt;
   }
 
   std::vector<SliceSpec> ReadSlices(const YAML::Node& node) {
@@ -237,7 +327,7 @@ class RecipeReader {
       CheckKeys(node, kRefKeys, "in a model reference");
       if (!Has(node, "model")) Fault(node, "a model reference has no 'model'");
       if (Has(node, "model")) ReadPath(node["model"], &ref.path, &ref.revision);
-      ref.overrides_architecture = Has(node, "override_architecture");
+      ref.override_architecture = ReadText(node, "override_architecture").value_or("");
       std::string lora_revision;
       if (Has(node, "lora")) ReadPath(node["lora"], &ref.lora, &lora_revision);
       if (!lora_revision.empty()) ref.lora += "@" + lora_revision;
@@ -269,7 +359,10 @@ class RecipeReader {
     const size_t at = model.find('@');
     ref.path = model.substr(0, at);
     if (at != std::string::npos) ref.revision = model.substr(at + 1);
-    if (ref.lora.find('+') != std::string::npos || ref.revision.find('@') != std::string::npos) {
+    const bool splits_further = ref.lora.find('+') != std::string::npos ||
+                                ref.revision.find('@') != std::string::npos ||
+                                std::count(ref.lora.begin(), ref.lora.end(), '@') > 1;
+    if (splits_further) {
       Fault(node, Format("'{}' is no model reference: at most one '+' and one '@' in each part (write "
                          "{{model: {{path: …}}}} for paths that hold them)",
                          text));
@@ -392,6 +485,7 @@ class RecipeReader {
   }
 
   std::string where_;
+  int first_line_;
   Recipe recipe_;
   Code code_ = Code::kUsage;
   std::vector<std::string> faults_;
@@ -409,8 +503,30 @@ std::string ModelRef::Text() const {
   return path + (revision.empty() ? "" : "@" + revision) + (lora.empty() ? "" : "+" + lora);
 }
 
-Result<Recipe> ParseRecipe(const std::string& text, const std::string& where) {
-  return RecipeReader(where).Read(text);
+Result<Recipe> ParseRecipe(const std::string& text, const std::string& where, int first_line) {
+  return RecipeReader(where, first_line).Read(text);
+}
+
+std::vector<const ModelRef*> ModelRefs(const Recipe& recipe) {
+  std::vector<const ModelRef*> refs;
+  const auto take_inputs = [&](const std::vector<InputSpec>& inputs) {
+    for (const InputSpec& input : inputs)
+      refs.push_back(&input.model);
+  };
+  const auto take_slices = [&](const std::vector<SliceSpec>& slices) {
+    for (const SliceSpec& slice : slices) {
+      if (slice.base_model) refs.push_back(&*slice.base_model);
+      take_inputs(slice.sources);
+    }
+  };
+  if (recipe.base_model) refs.push_back(&*recipe.base_model);
+  take_inputs(recipe.models);
+  take_slices(recipe.slices);
+  for (const auto& [name, module] : recipe.modules) {
+    take_inputs(module.models);
+    take_slices(module.slices);
+  }
+  return refs;
 }
 
 Result<std::string> RecipeFromFlags(const RecipeFlags& flags) {

@@ -282,14 +282,58 @@ TEST(RecipeFault, OfLayerRanges) {
   EXPECT_THAT(FaultsOf(with("[0, 1]")), "");
 }
 
-TEST(RecipeFault, OfTokenizersIsUnsupported) {
-  for (const char* more : {"tokenizer_source: union\n", "tokenizer: {source: union}\n",
-                           "tokenizer: {source: base, tokens: {}}\n", "chat_template: chatml\n"})
-    EXPECT_EQ(CodeOf(std::string("merge_method: linear\nmodels: [{model: a}]\n") + more), Code::kUnsupported)
-        << more;
-  for (const char* more : {"tokenizer_source: base\n", "tokenizer: {source: base}\n", "chat_template: base\n",
-                           "tokenizer: null\n"})
-    EXPECT_EQ(FaultsOf(std::string("merge_method: linear\nmodels: [{model: a}]\n") + more), "") << more;
+TEST(Recipe, TakesBothFormsOfATokenizer) {
+  const std::string head = "merge_method: linear\nmodels: [{model: a}]\n";
+  EXPECT_FALSE(Must(ParseRecipe(head, "r")).tokenizer.has_value());
+  EXPECT_EQ(Must(ParseRecipe(head + "tokenizer: {}\n", "r")).tokenizer->source,
+            TokenizerSpec::Source::kUnion);
+  EXPECT_EQ(Must(ParseRecipe(head + "tokenizer_source: base\n", "r")).tokenizer->source,
+            TokenizerSpec::Source::kBase);
+  EXPECT_EQ(Must(ParseRecipe(head + "tokenizer_source: x/y\n", "r")).tokenizer->model.path, "x/y");
+  const Recipe recipe = Must(ParseRecipe(head + R"(tokenizer:
+  source: b
+  pad_to_multiple_of: 8
+  tokens:
+    one: {source: m, force: yes}
+    two: {source: {kind: model_token, model: m, token_id: 3}}
+    three: {source: {kind: model_token, model: {model: {path: m}}, token: t}}
+    four: {source: {kind: zero}}
+    five: {source: null}
+)",
+                                         "r"));
+  const auto& tokens = recipe.tokenizer->tokens;
+  ASSERT_EQ(tokens.size(), 5u);
+  EXPECT_EQ(recipe.tokenizer->pad_to_multiple_of, 8u);
+  EXPECT_TRUE(tokens[0].force && tokens[0].kind == TokenSpec::Kind::kModel);
+  EXPECT_EQ(tokens[1].of_id, 3u);
+  EXPECT_EQ(tokens[2].of_token, "t");
+  EXPECT_EQ(tokens[2].model.path, "m");
+  EXPECT_EQ(tokens[3].kind, TokenSpec::Kind::kZero);
+  EXPECT_EQ(tokens[4].kind, TokenSpec::Kind::kDefault);
+}
+
+TEST(RecipeFault, OfTokenizersIsTold) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{sorce: base}", "did you mean 'source'"},
+      {"{tokens: [a]}", "'tokens' must be a mapping"},
+      {"{tokens: {a: {forced: true}}}", "did you mean 'force'"},
+      {"{tokens: {a: {force: perhaps}}}", "'force' is true or false, not 'perhaps'"},
+      {"{tokens: {a: {source: {kind: zeroo}}}}", "did you mean 'zero'"},
+      {"{tokens: {a: {source: {kind: model_token, model: m}}}}", "exactly one of 'token' and 'token_id'"},
+      {"{tokens: {a: {source: {kind: model_token, model: m, token: a, token_id: 1}}}}", "exactly one of"},
+      {"{tokens: {a: {source: {kind: model_token, token: a}}}}", "has no 'model'"},
+      {"{tokens: {a: {source: {token_id: 1}}}}", "has no 'kind'"},
+      {"{tokens: {a: {source: {kind: model_token, model: m, token_id: -1}}}}",
+       "'token_id' is a whole number"},
+      {"{pad_to_multiple_of: 0}", "'pad_to_multiple_of' is a whole number from 1"},
+      {"{pad_to_multiple_of: 1.5}", "'pad_to_multiple_of' is a whole number from 1"},
+      {"{source: a+b+c}", "no model reference"},
+      {"[union]", "'tokenizer' must be a mapping"},
+  };
+  for (const auto& [text, what] : cases)
+    EXPECT_THAT(FaultsOf(Format("merge_method: linear\nmodels: [{{model: a}}]\ntokenizer: {}\n", text)),
+                HasSubstr(what))
+        << text;
 }
 
 TEST(RecipeFault, AllAreToldAtOnce) {

@@ -22,7 +22,7 @@ struct ModelRef {
   std::string path;
   std::string revision;
   std::string lora;
-  bool overrides_architecture = false;  ///< accepted for mergekit's sake
+  std::string override_architecture;  ///< class name for the output's config; "": the model's own
   RecipePlace at;
   std::string Text() const;
 };
@@ -68,14 +68,47 @@ struct ModuleSpec {
   RecipePlace at;
 };
 
+/// What a recipe says of the embedding of one token.
+struct TokenSpec {
+  enum class Kind { kDefault, kModel, kModelToken, kZero };
+  std::string token;
+  Kind kind = Kind::kDefault;
+  ModelRef model;                       ///< kModel, kModelToken
+  std::optional<std::string> of_token;  ///< kModelToken: this one or of_id
+  std::optional<uint64_t> of_id;
+  bool force = false;  ///< also in models that have the token
+  RecipePlace at;
+};
+
+/// The tokenizer of the output: `tokenizer`, or `tokenizer_source`.
+struct TokenizerSpec {
+  enum class Source { kUnion, kBase, kModel };
+  Source source = Source::kUnion;
+  ModelRef model;  ///< kModel
+  std::vector<TokenSpec> tokens;
+  std::optional<uint64_t> pad_to_multiple_of;
+  RecipePlace at;
+};
+
+/// How a conversation becomes one text: "auto", a name, or a template itself.
+struct ChatTemplateSpec {
+  std::string text;
+  RecipePlace at;
+};
+
 /// A recipe as written: mergekit's YAML, nothing resolved yet.
 struct Recipe {
   std::string where;  ///< file name for messages
   std::string text;   ///< verbatim
+  RecipePlace at;     ///< of its first key
+  std::string name;   ///< by which later recipes of the same file know the result; "": none
+  RecipePlace name_at;
   std::string merge_method;
   std::optional<ModelRef> base_model;
   std::optional<std::string> dtype, out_dtype;
   std::optional<std::string> budget;  ///< as written
+  std::optional<TokenizerSpec> tokenizer;
+  std::optional<ChatTemplateSpec> chat_template;
   std::vector<InputSpec> models;
   std::vector<SliceSpec> slices;
   std::vector<std::pair<std::string, ModuleSpec>> modules;  ///< in file order
@@ -86,7 +119,11 @@ struct Recipe {
 
 /// Parses a recipe. All faults at once, each with line and column: kUsage; kUnsupported for what this version
 /// does not do.
-Result<Recipe> ParseRecipe(const std::string& text, const std::string& where);
+/// `first_line` is the number of the text's first line in the file.
+Result<Recipe> ParseRecipe(const std::string& text, const std::string& where, int first_line = 1);
+
+/// All models that a recipe names, the base first, then in the order of the recipe; repeated ones repeatedly.
+std::vector<const ModelRef*> ModelRefs(const Recipe& recipe);
 
 /// A merge described by flags instead of YAML.
 struct RecipeFlags {

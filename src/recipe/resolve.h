@@ -7,8 +7,11 @@
 #include <vector>
 
 #include "format/checkpoint.h"
+#include "mergepipe/mergepipe.h"
 #include "methods/method.h"
+#include "recipe/gathered_rows.h"
 #include "recipe/recipe.h"
+#include "tokenizer/tokenizer_files.h"
 
 namespace mergepipe {
 
@@ -17,12 +20,16 @@ struct ResolvedModel {
   std::string name;  ///< as the recipe writes it
   std::string path;  ///< absolute
   std::shared_ptr<const Checkpoint> checkpoint;
+  std::string architecture;  ///< that the recipe puts in place of the config's; "": none
 };
 
 /// One stored tensor that an output tensor reads.
 struct TensorSource {
   size_t model = 0;  ///< position in ResolvedMerge::models
   TensorPlace place;
+  /// Where its rows come from, when they are laid out anew for the output's tokens; null: it is read as it is
+  /// stored.
+  std::shared_ptr<const GatheredRows> rows;
 };
 
 /// One output tensor: no globals, no defaults left.
@@ -52,6 +59,20 @@ struct EqualPair {
   TensorSource first, second;
 };
 
+/// The tokenizer of an output whose vocabulary the recipe sets.
+struct OutputTokenizer {
+  size_t model = 0;    ///< whose files are taken
+  TokenizerEdit edit;  ///< what changes in them
+  uint64_t rows = 0;   ///< the output's vocab_size
+};
+
+/// A stack of layers that was put together by slices.
+struct SlicedStack {
+  std::string prefix;
+  int64_t donor_layers = 0;
+  std::vector<int64_t> sources;  ///< by output layer: the number of the layer that its first source is
+};
+
 /// A merge with everything decided but the access mask.
 struct ResolvedMerge {
   const Method* method = nullptr;
@@ -62,29 +83,42 @@ struct ResolvedMerge {
   std::vector<DroppedTensor> dropped;
   std::vector<std::string> warnings;
   std::optional<DType> out_dtype;
-  bool keeps_layout = true;  ///< output tensors are the donor's, so its shards can be kept
-  std::vector<int64_t>
-      layer_sources;  ///< slices: for each output layer, the donor-numbered source layer; else empty
-  int64_t donor_layers = 0;
+  bool keeps_layout = true;                ///< output tensors are the donor's, so its shards can be kept
+  std::vector<SlicedStack> sliced;         ///< stacks of layers that slices cut
   std::vector<EqualPair> redundant_heads;  ///< left out as tied; whether they are is known once they are read
   bool unties_head = false;                ///< the output stores a head that the donor ties to its embedding
+  std::optional<OutputTokenizer> tokenizer;  ///< none: the donor's, as it is
+  std::optional<std::string> chat_template;  ///< Jinja; the output's tokenizer gets it instead of its own
   std::map<std::string, std::string> paths;  ///< absolute, by every spelling that the recipe uses
   uint64_t seed = 0;
+  OutputForm form;
 };
 
-/// What the headers say of a source: its name in that model, type, shape, place.
+/// What a method sees of a source: its name in that model, type, shape. Where its rows are gathered, as they
+/// are then; else what the headers say.
 inline const TensorEntry& EntryOf(const ResolvedMerge& merge, const TensorSource& source) {
+  if (source.rows != nullptr) return source.rows->entry;
   return merge.models[source.model].checkpoint->entry(source.place);
 }
 
+/// The result of an earlier recipe of the same file, which later ones name.
+struct StageModel {
+  std::string path;                                  ///< absolute
+  std::shared_ptr<const PlannedCheckpoint> planned;  ///< where it is not made yet; else null
+  bool has_fault = false;                            ///< nobody knows what it would be
+};
+
 struct ResolveOptions {
-  bool missing_is_base = false;  ///< an expert that lacks a tensor counts as equal to the base there
+  MissingTensors missing = MissingTensors::kError;
   /// Layers that another model passes on get the base's (else the first model's) as their reference, so that
   /// a budget can leave out blocks of them.
   bool stand_ins = false;
   uint64_t seed = 0;
   std::map<std::string, std::string>
       paths;  ///< where models lie, by name in the recipe; others are looked up
+  std::map<std::string, StageModel> stages;  ///< by name; they come before all paths
+  std::vector<std::string> hub_caches;       ///< looked in before the usual ones
+  OutputForm form;
 };
 
 /// Opens the models that a recipe names (headers only) and decides every output tensor. All faults at once:

@@ -8,6 +8,7 @@
 #include "recipe/model_shelf.h"
 #include "recipe/resolve.h"
 #include "recipe/scope.h"
+#include "recipe/vocabulary_plan.h"
 
 namespace mergepipe {
 
@@ -19,7 +20,9 @@ struct ResolveState {
   ModelShelf shelf;
   const Method* method = nullptr;
   std::optional<size_t> base;  ///< the recipe's base_model
+  bool files_alone = false;    ///< every model is a single file: a raw merge, which knows no layers
   std::vector<Scope> scopes;
+  std::optional<VocabularyPlan> vocabulary;  ///< where the recipe has a tokenizer
   ResolvedMerge merge;
   std::vector<std::string> faults;
   bool unsupported = false;  ///< one of the faults is a known thing that this version does not do

@@ -157,7 +157,7 @@ TEST_F(ResolveTest, MissingTensorsCanCountAsTheBases) {
   more.push_back(Zeros("extra"));
   Write("expert1", fewer);
   Write("expert2", more);
-  const ResolvedMerge merge = Resolve(ties_, {.missing_is_base = true});
+  const ResolvedMerge merge = Resolve(ties_, {.missing = MissingTensors::kBase});
   EXPECT_THAT(TensorOf(merge, "lm_head.weight").inputs, ElementsAre(0, 1));
   EXPECT_THAT(ModelsOf(TensorOf(merge, "lm_head.weight")), ElementsAre(0, 2));
   ASSERT_EQ(merge.dropped.size(), 1u);

@@ -6,20 +6,10 @@
 #include <vector>
 
 #include "recipe/layers.h"
+#include "recipe/module_names.h"
 #include "recipe/recipe.h"
 
 namespace mergepipe {
-
-/// Which tensors of a checkpoint belong to a module.
-struct NameSet {
-  std::string prefix;  ///< "" is everything but other_prefixes, else the layers under this prefix
-  std::set<std::string> other_prefixes;  ///< layer prefixes that other modules take
-  bool Holds(const std::string& tensor) const {
-    const auto split = SplitLayerName(tensor);
-    if (!prefix.empty()) return split && split->prefix == prefix;
-    return !split || other_prefixes.count(split->prefix) == 0;
-  }
-};
 
 /// One model inside a scope.
 struct ScopeInput {
@@ -36,7 +26,7 @@ struct Scope {
   std::optional<size_t> base;
   const SliceSpec* slice = nullptr;
   const Parameters* module_parameters = nullptr;
-  NameSet module_names;
+  ModuleNames module_names;
   std::string layer_prefix;  ///< slices only
   int64_t first_output_layer = 0;
   bool takes_before = false;    ///< slices: the tensors before the layers are made here (first slice)

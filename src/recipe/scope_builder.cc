@@ -22,9 +22,10 @@ class ScopeBuilder {
     if (!state_.recipe.modules.empty()) return BuildModuleScopes();
     state_.merge.donor = state_.base.value_or(FirstModel());
     if (!state_.recipe.models.empty()) {
-      AddWholeScope(state_.recipe.models, nullptr, NameSet{});
+      AddWholeScope(state_.recipe.models, nullptr, ModuleNames());
     } else {
-      BuildSliceScopes(state_.recipe.slices, nullptr, SoleLayerPrefix(state_.merge.donor), true);
+      BuildSliceScopes(state_.recipe.slices, nullptr,
+                       SoleStack(ModuleNames(), state_.NameOf(state_.merge.donor)));
     }
   }
 
@@ -37,77 +38,63 @@ class ScopeBuilder {
     return *state_.Open(ref);
   }
 
-  std::string SoleLayerPrefix(size_t model) {
-    const auto counts = CountLayers(state_.CheckpointOf(model));
-    if (counts.size() == 1) return counts.begin()->first;
+  // The one stack of layers that slices of a module cut.
+  std::string SoleStack(const ModuleNames& names, const std::string& whose) {
+    const auto stacks = StacksOf(names, state_.CheckpointOf(state_.merge.donor));
+    if (stacks.size() == 1) return stacks.begin()->first;
     std::vector<std::string> prefixes;
-    for (const auto& [prefix, count] : counts)
+    for (const auto& [prefix, count] : stacks)
       prefixes.push_back(Format("{} ({})", prefix, count));
     state_.faults.push_back(
         Format("{}: 'slices' needs a model with one stack of layers, but {} has {}: {}; use 'modules'",
-               state_.recipe.where, state_.NameOf(model), counts.size(), Join(prefixes, ", ")));
+               state_.recipe.where, whose, stacks.size(), Join(prefixes, ", ")));
     return "";
   }
 
   void BuildModuleScopes() {
     state_.merge.donor = state_.base.value_or(FirstModel());
-    const auto prefixes = CountLayers(state_.CheckpointOf(state_.merge.donor));
-    std::set<std::string> taken;
+    const Checkpoint& donor = state_.CheckpointOf(state_.merge.donor);
+    std::map<std::string, ModuleNames> found;
     for (const auto& [name, module] : state_.recipe.modules) {
-      const auto prefix = ModulePrefix(name, prefixes);
-      if (prefix && !prefix->empty()) taken.insert(*prefix);
+      const auto names = FindModule(name, donor);
+      if (names) {
+        found[name] = *names;
+      } else if (name != "default") {
+        TellUnknownModule(name, module);
+      }
     }
+    if (!state_.faults.empty()) return;
+    std::vector<ModuleNames> others;
+    for (const auto& [name, names] : found)
+      others.push_back(names);
     for (const auto& [name, module] : state_.recipe.modules) {
-      const auto prefix = ModulePrefix(name, prefixes);
-      if (!prefix) {
-        std::vector<std::string> known = {"default"};
-        for (const auto& [key, count] : prefixes)
-          known.push_back(key);
-        state_.faults.push_back(Format("{}:{}:{}: there is no module '{}'; the layers' prefixes are: {}",
-                                       state_.recipe.where, module.at.line, module.at.column, name,
-                                       Join(known, ", ")));
-        continue;
-      }
-      NameSet names;
-      names.prefix = *prefix;
-      if (prefix->empty()) names.other_prefixes = taken;
-      const size_t first_scope = state_.scopes.size();
-      if (!module.models.empty()) {
-        AddWholeScope(module.models, &module.parameters, names);
-      } else {
-        const bool outside = prefixes.size() == 1 || prefix->empty();
-        BuildSliceScopes(module.slices, &module.parameters,
-                         prefix->empty() ? SoleLayerPrefix(state_.merge.donor) : *prefix, outside);
-      }
-      for (size_t s = first_scope; s < state_.scopes.size(); ++s)
-        state_.scopes[s].module_names = names;
-    }
-    const auto sliced = std::count_if(state_.recipe.modules.begin(), state_.recipe.modules.end(),
-                                      [](const auto& module) { return !module.second.slices.empty(); });
-    if (sliced > 1) {
-      state_.merge.layer_sources.clear();
-      state_.merge.warnings.push_back(
-          Format("{}: {} modules are sliced; set their layer counts in config.json by hand",
-                 state_.recipe.where, sliced));
+      const auto names = found.find(name);
+      AddModule(name, module, names == found.end() ? ModuleNames::AllBut(others) : names->second);
     }
   }
 
-  // "default" is what no other module takes (""); else the layer prefix with this name, or the only one that
-  // has it as a part.
-  static std::optional<std::string> ModulePrefix(const std::string& name,
-                                                 const std::map<std::string, int64_t>& prefixes) {
-    if (name == "default") return "";
-    if (prefixes.count(name) > 0) return name;
-    std::vector<std::string> found;
-    for (const auto& [prefix, count] : prefixes) {
-      if (("." + prefix + ".").find("." + name + ".") != std::string::npos) found.push_back(prefix);
+  void TellUnknownModule(const std::string& name, const ModuleSpec& module) {
+    std::vector<std::string> known = {"default"};
+    for (const auto& [prefix, count] : CountLayers(state_.CheckpointOf(state_.merge.donor)))
+      known.push_back(prefix);
+    state_.faults.push_back(
+        Format("{}: there is no module '{}' in '{}' that is one part of it; its stacks of layers are: {}",
+               state_.At(module.at), name, state_.NameOf(state_.merge.donor), Join(known, ", ")));
+  }
+
+  void AddModule(const std::string& name, const ModuleSpec& module, const ModuleNames& names) {
+    const size_t first_scope = state_.scopes.size();
+    if (!module.models.empty()) {
+      AddWholeScope(module.models, &module.parameters, names);
+    } else {
+      BuildSliceScopes(module.slices, &module.parameters, SoleStack(names, Format("module '{}'", name)));
     }
-    if (found.size() == 1) return found[0];
-    return std::nullopt;
+    for (size_t s = first_scope; s < state_.scopes.size(); ++s)
+      state_.scopes[s].module_names = names;
   }
 
   void AddWholeScope(const std::vector<InputSpec>& inputs, const Parameters* module_parameters,
-                     NameSet names) {
+                     ModuleNames names) {
     Scope scope;
     scope.module_parameters = module_parameters;
     scope.module_names = std::move(names);
@@ -133,27 +120,49 @@ class ScopeBuilder {
   }
 
   void BuildSliceScopes(const std::vector<SliceSpec>& slices, const Parameters* module_parameters,
-                        const std::string& prefix, bool with_outside) {
+                        const std::string& prefix) {
     if (prefix.empty()) return;
     int64_t next_layer = 0;
-    state_.merge.donor_layers = CountLayers(state_.CheckpointOf(state_.merge.donor))[prefix];
+    SlicedStack stack{.prefix = prefix,
+                      .donor_layers = CountLayers(state_.CheckpointOf(state_.merge.donor))[prefix],
+                      .sources = {}};
     for (size_t s = 0; s < slices.size(); ++s) {
       Scope scope;
       scope.slice = &slices[s];
       scope.module_parameters = module_parameters;
       scope.layer_prefix = prefix;
       scope.first_output_layer = next_layer;
-      scope.takes_before = with_outside && s == 0;
-      scope.takes_behind = with_outside && s + 1 == slices.size();
+      scope.takes_before = s == 0;
+      scope.takes_behind = s + 1 == slices.size();
       scope.base = slices[s].base_model ? state_.Open(*slices[s].base_model) : state_.base;
       for (const InputSpec& input : slices[s].sources)
         AddSliceInput(scope, input);
       const int64_t length = scope.inputs[0].end_layer - scope.inputs[0].first_layer;
       for (int64_t k = 0; k < length; ++k)
-        state_.merge.layer_sources.push_back(scope.inputs[0].first_layer + k);
+        stack.sources.push_back(scope.inputs[0].first_layer + k);
       next_layer += length;
       scope.layers = length;
       state_.scopes.push_back(std::move(scope));
+    }
+    state_.merge.sliced.push_back(std::move(stack));
+    CheckLastSlice(slices);
+  }
+
+  // What stands behind the layers is made by the last slice. mergekit drops its sources beyond the number
+  // that the first slice has, which nobody can have meant.
+  void CheckLastSlice(const std::vector<SliceSpec>& slices) {
+    const size_t first = slices.front().sources.size();
+    const size_t last = slices.back().sources.size();
+    if (last <= first) return;
+    for (const auto& [name, place] : state_.CheckpointOf(state_.scopes.back().inputs[0].model).tensors()) {
+      if (SplitLayerName(name) || StandsBeforeLayers(name)) continue;
+      state_.faults.push_back(
+          Format("{}: tensors behind the layers, such as '{}', would be made of the last slice's {} sources, "
+                 "but of only "
+                 "{} by mergekit, as many as the first slice has; give the first slice as many (with a "
+                 "weight of 0, say)",
+                 state_.At(slices.back().at), name, last, first));
+      return;
     }
   }
 

@@ -41,8 +41,9 @@ slices:
                           "model.layers.0.w < a:model.layers.2.w", "model.layers.1.w < a:model.layers.3.w",
                           "model.layers.2.w < b:model.layers.0.w", "model.layers.3.w < a:model.layers.3.w",
                           "model.norm.weight < a:model.norm.weight"));
-  EXPECT_THAT(merge.layer_sources, ElementsAre(2, 3, 0, 3));
-  EXPECT_EQ(merge.donor_layers, 4);
+  ASSERT_EQ(merge.sliced.size(), 1u);
+  EXPECT_THAT(merge.sliced[0].sources, ElementsAre(2, 3, 0, 3));
+  EXPECT_EQ(merge.sliced[0].donor_layers, 4);
 }
 
 TEST_F(SlicesTest, TheFirstSliceGivesTheEmbeddingAndTheLastTheHead) {

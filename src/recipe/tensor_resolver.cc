@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/digest.h"
+#include "recipe/row_resolver.h"
 #include "recipe/settings.h"
 
 namespace mergepipe {
@@ -18,7 +19,7 @@ constexpr std::array<const char*, 3> kTiedEmbeddings = {
 
 class TensorResolver {
  public:
-  explicit TensorResolver(ResolveState& state) : state_(state) {}
+  explicit TensorResolver(ResolveState& state) : state_(state), rows_(state) {}
 
   void Run() {
     for (Scope& scope : state_.scopes)
@@ -58,7 +59,8 @@ class TensorResolver {
     for (const ScopeInput& input : scope.inputs) {
       for (const auto& [name, place] : state_.CheckpointOf(input.model).tensors()) {
         const bool before = StandsBeforeLayers(name);
-        if (!SplitLayerName(name) && (before ? scope.takes_before : scope.takes_behind)) outside.insert(name);
+        const bool taken = before ? scope.takes_before : scope.takes_behind;
+        if (!SplitLayerName(name) && taken && scope.module_names.Holds(name)) outside.insert(name);
       }
     }
     for (const std::string& name : outside)
@@ -77,7 +79,7 @@ class TensorResolver {
       const auto split = SplitLayerName(name);
       const auto count = split ? layers.find(split->prefix) : layers.end();
       double t = 0;
-      if (count != layers.end())
+      if (count != layers.end() && !state_.files_alone)
         t = count->second > 1 ? static_cast<double>(split->layer) / static_cast<double>(count->second - 1)
                               : 1.0;
       AddTensor(scope, name, std::vector<std::string>(scope.inputs.size(), name), t);
@@ -93,14 +95,23 @@ class TensorResolver {
   Domain DomainOf(const Scope& scope) const { return state_.method->DomainWith(scope.base.has_value()); }
   static size_t ReferenceOf(const Scope& scope) { return scope.inputs[ReferencePosition(scope)].model; }
 
+  // The inputs of a scope that make one tensor.
+  struct Parts {
+    std::vector<size_t> positions;
+    size_t reference = 0;
+  };
+
   // Decides one output tensor from the tensors `names` of the scope's inputs.
   void AddTensor(Scope& scope, const std::string& output, const std::vector<std::string>& names, double t) {
     scope.names.insert(output);
     scope.names.insert(names.begin(), names.end());
-    const size_t reference = ReferencePosition(scope);
+    if (IsRedundantHead(scope, ReferencePosition(scope), names))
+      return ReferenceLacks(scope, ReferencePosition(scope), output, names);
+    const auto parts = PartsOf(scope, output, names);
+    if (!parts) return;
+    const size_t reference = parts->reference;
     ResolvedTensor tensor;
     tensor.name = output;
-    if (IsRedundantHead(scope, reference, names)) return ReferenceLacks(scope, reference, output, names);
     const auto reference_source = FindSource(scope.inputs[reference].model, names[reference]);
     if (!reference_source) return ReferenceLacks(scope, reference, output, names);
     const TensorEntry& entry = EntryOf(*reference_source);
@@ -108,37 +119,127 @@ class TensorResolver {
     tensor.shape = entry.shape;
     tensor.elements = entry.elements;
     tensor.sources.push_back(*reference_source);
+    const bool by_tokens = rows_.IsIndexedByTokens(output, *reference_source);
     tensor.facts.domain = DomainOf(scope);
-    for (size_t i = 0; i < scope.inputs.size(); ++i) {
+    for (const size_t i : parts->positions) {
       if (i == reference) {
         if (tensor.facts.domain == Domain::kDeltas) continue;
         tensor.facts.base_input = tensor.inputs.size();
         tensor.inputs.push_back(0);
-      } else if (!AddInput(scope, i, names[i], entry, tensor)) {
+      } else if (!AddInput(scope, i, names[i], entry, by_tokens, tensor)) {
         return;
       }
     }
     if (!IsMergeable(entry.dtype)) return AddUnmergeable(std::move(tensor));
+    if (by_tokens && !SetRows(tensor)) return;
     tensor.facts.elements = tensor.elements;
     tensor.facts.shape = tensor.shape;
     if (state_.merge.out_dtype) tensor.dtype = *state_.merge.out_dtype;
-    if (!Parameterise(scope, names, t, tensor)) return;
-    if (state_.options.stand_ins) AddStandIn(names[reference], tensor);
+    if (!Parameterise(scope, names, t, *parts, tensor)) return;
+    const bool stands_in = state_.options.stand_ins && AddStandIn(names[reference], by_tokens, tensor);
+    if (by_tokens) LayRows(tensor, stands_in);
     state_.merge.tensors.push_back(std::move(tensor));
+  }
+
+  // Which inputs make the tensor, by the rule for tensors that only some models have; nothing where it is
+  // left out or can not be made.
+  std::optional<Parts> PartsOf(const Scope& scope, const std::string& output,
+                               const std::vector<std::string>& names) {
+    Parts parts;
+    parts.reference = ReferencePosition(scope);
+    std::vector<size_t> holders;
+    for (size_t i = 0; i < scope.inputs.size(); ++i) {
+      parts.positions.push_back(i);
+      if (FindSource(scope.inputs[i].model, names[i])) holders.push_back(i);
+    }
+    if (holders.size() == scope.inputs.size()) return parts;
+    if (state_.options.missing == MissingTensors::kIntersection) {
+      DropAll(scope, holders, names, "not in every model (--tensor-intersection)");
+      return std::nullopt;
+    }
+    if (state_.options.missing != MissingTensors::kUnion) return parts;
+    return PartsOfUnion(scope, output, names, std::move(holders), std::move(parts));
+  }
+
+  std::optional<Parts> PartsOfUnion(const Scope& scope, const std::string& output,
+                                    const std::vector<std::string>& names, std::vector<size_t> holders,
+                                    Parts all) {
+    const Method& method = *state_.method;
+    const auto holds = [&](size_t i) {
+      return std::find(holders.begin(), holders.end(), i) != holders.end();
+    };
+    const bool listed = std::any_of(holders.begin(), holders.end(),
+                                    [&](size_t i) { return scope.inputs[i].spec != nullptr; });
+    if (!listed) {
+      DropAll(scope, holders, names, "only the base has it, which is not listed (--tensor-union)");
+      return std::nullopt;
+    }
+    const bool has_base = holds(all.reference);
+    if ((method.needs_base || DomainOf(scope) == Domain::kDeltas) && !has_base) {
+      ReferenceLacks(scope, all.reference, output, names);
+      return std::nullopt;
+    }
+    const bool base_counts = !method.base_is_optional() || !scope.base;
+    if (holders.size() - (base_counts ? 0 : 1) < method.min_inputs) {
+      state_.faults.push_back(
+          Format("tensor '{}' is in {} only, but the method '{}' takes at least {} models", output,
+                 NamesOf(scope, holders), method.name, method.min_inputs));
+      return std::nullopt;
+    }
+    if (!has_base) all.reference = holders[0];
+    all.positions = std::move(holders);
+    return all;
+  }
+
+  std::string NamesOf(const Scope& scope, const std::vector<size_t>& positions) {
+    std::vector<std::string> names;
+    for (const size_t i : positions)
+      names.push_back(state_.NameOf(scope.inputs[i].model));
+    return Join(names, ", ");
+  }
+
+  void DropAll(const Scope& scope, const std::vector<size_t>& holders, const std::vector<std::string>& names,
+               const std::string& rule) {
+    for (const size_t i : holders)
+      state_.merge.dropped.push_back({scope.inputs[i].model, names[i], rule});
   }
 
   // The donor's tensor of the same name becomes the reference where a method without a base takes all from
   // others.
-  void AddStandIn(const std::string& name, ResolvedTensor& tensor) {
+  bool AddStandIn(const std::string& name, bool by_tokens, ResolvedTensor& tensor) {
     const size_t donor = state_.merge.donor;
-    if (tensor.facts.domain == Domain::kDeltas || tensor.sources[0].model == donor) return;
+    if (tensor.facts.domain == Domain::kDeltas || tensor.sources[0].model == donor) return false;
     const auto place = state_.CheckpointOf(donor).tensors().find(name);
-    if (place == state_.CheckpointOf(donor).tensors().end()) return;
+    if (place == state_.CheckpointOf(donor).tensors().end()) return false;
     const TensorEntry& entry = state_.CheckpointOf(donor).entry(place->second);
-    if (!IsMergeable(entry.dtype) || entry.shape != tensor.shape) return;
+    if (!IsMergeable(entry.dtype) || (!by_tokens && entry.shape != tensor.shape)) return false;
+    if (by_tokens && !rows_.Fits({donor, place->second}, tensor.sources[0])) return false;
     tensor.sources.insert(tensor.sources.begin(), TensorSource{donor, place->second});
     for (size_t& input : tensor.inputs)
       ++input;
+    tensor.merged = true;
+    tensor.rule.clear();
+    return true;
+  }
+
+  // The output has a row for each of its tokens.
+  bool SetRows(ResolvedTensor& tensor) {
+    const uint64_t row = tensor.elements / tensor.shape[0];
+    tensor.shape = rows_.ShapeOf(tensor.shape);
+    constexpr uint64_t kMostElements = uint64_t{1} << 56;
+    if (row < kMostElements / tensor.shape[0]) {
+      tensor.elements = row * tensor.shape[0];
+      return true;
+    }
+    state_.faults.push_back(Format("tensor '{}' would have the shape {}, which no file holds", tensor.name,
+                                   ShapeText(tensor.shape)));
+    return false;
+  }
+
+  // What is gathered is never copied as bytes.
+  void LayRows(ResolvedTensor& tensor, bool stands_in) {
+    rows_.Lay(tensor, stands_in);
+    if (tensor.sources[0].rows == nullptr || tensor.merged) return;
     tensor.merged = true;
     tensor.rule.clear();
   }
@@ -211,7 +312,7 @@ class TensorResolver {
       const size_t model = scope.inputs[i].model;
       if (state_.CheckpointOf(model).Find(names[i]) == nullptr) continue;
       const bool redundant_head = names[i] == kHead && TiesEmbeddings(model) && NoteRedundantHead(model);
-      if (state_.options.missing_is_base || redundant_head) {
+      if (state_.options.missing == MissingTensors::kBase || redundant_head) {
         state_.merge.dropped.push_back(
             {model, names[i],
              redundant_head ? "stored although its config ties it" : "not in the base (--missing base)"});
@@ -226,11 +327,11 @@ class TensorResolver {
   }
 
   bool AddInput(const Scope& scope, size_t i, const std::string& name, const TensorEntry& reference,
-                ResolvedTensor& tensor) {
+                bool by_tokens, ResolvedTensor& tensor) {
     const size_t model = scope.inputs[i].model;
     const auto source = FindSource(model, name);
     if (!source) {
-      if (state_.options.missing_is_base || !IsMergeable(reference.dtype)) {
+      if (state_.options.missing == MissingTensors::kBase || !IsMergeable(reference.dtype)) {
         tensor.inputs.push_back(0);
         return true;
       }
@@ -240,7 +341,8 @@ class TensorResolver {
       return false;
     }
     const TensorEntry& entry = EntryOf(*source);
-    if (entry.shape != reference.shape) {
+    if (by_tokens && !rows_.Fits(*source, tensor.sources[0])) return false;
+    if (!by_tokens && entry.shape != reference.shape) {
       state_.faults.push_back(
           Format("{}: tensor '{}' has shape {} but {} has {}; merge checkpoints of one architecture",
                  state_.NameOf(model), name, ShapeText(entry.shape), state_.NameOf(tensor.sources[0].model),
@@ -284,7 +386,7 @@ class TensorResolver {
   }
 
   // Looks up every parameter of the tensor and asks the method what statistics it needs with them.
-  bool Parameterise(const Scope& scope, const std::vector<std::string>& names, double t,
+  bool Parameterise(const Scope& scope, const std::vector<std::string>& names, double t, const Parts& parts,
                     ResolvedTensor& tensor) {
     TensorParams params;
     for (const ParamSpec& spec : state_.method->params) {
@@ -292,8 +394,9 @@ class TensorResolver {
       if (!SetParam(spec, Levels(scope, nullptr, tensor.name), t, tensor.name, "", params.global))
         return false;
     }
-    for (size_t i = 0; i < scope.inputs.size(); ++i) {
-      if (tensor.facts.domain == Domain::kDeltas && i == ReferencePosition(scope)) continue;
+    const bool deltas = tensor.facts.domain == Domain::kDeltas;
+    for (const size_t i : parts.positions) {
+      if (deltas && i == parts.reference) continue;
       auto& values = params.inputs.emplace_back();
       for (const ParamSpec& spec : state_.method->params) {
         if (!spec.per_model) continue;
@@ -301,7 +404,8 @@ class TensorResolver {
                       state_.NameOf(scope.inputs[i].model), values))
           return false;
       }
-      const std::string position = std::to_string(params.inputs.size() - 1);
+      // Among all experts of the scope, so that one that lacks the tensor changes nothing for the others.
+      const std::string position = std::to_string(i - (deltas && i > parts.reference ? 1 : 0));
       tensor.facts.random_streams.push_back(Hash64(tensor.name, Hash64(position, state_.options.seed)));
     }
     if (!AskForStatistics(params, tensor)) return false;
@@ -382,18 +486,30 @@ class TensorResolver {
           std::any_of(state_.scopes.begin(), state_.scopes.end(),
                       [&, &name = name](const Scope& scope) { return scope.module_names.Holds(name); });
       if (listed || made.count(name) > 0) continue;
-      const TensorEntry& entry = state_.CheckpointOf(state_.merge.donor).entry(place);
-      state_.merge.tensors.push_back({.name = name,
-                                      .dtype = entry.dtype,
-                                      .shape = entry.shape,
-                                      .elements = entry.elements,
-                                      .merged = false,
-                                      .rule = "its module is not in the recipe",
-                                      .sources = {{state_.merge.donor, place}}});
+      CopyFromDonor(name, place);
     }
   }
 
+  void CopyFromDonor(const std::string& name, const TensorPlace& place) {
+    const TensorEntry& entry = state_.CheckpointOf(state_.merge.donor).entry(place);
+    ResolvedTensor tensor{.name = name,
+                          .dtype = entry.dtype,
+                          .shape = entry.shape,
+                          .elements = entry.elements,
+                          .merged = false,
+                          .rule = "its module is not in the recipe",
+                          .sources = {{state_.merge.donor, place}}};
+    if (rows_.IsIndexedByTokens(name, tensor.sources[0]) && SetRows(tensor)) rows_.Lay(tensor, false);
+    if (tensor.sources[0].rows != nullptr) {
+      state_.faults.push_back(Format(
+          "{}: tensor '{}' gets other rows by the tokenizer, but its module is not in the recipe; list it",
+          state_.recipe.where, name));
+    }
+    state_.merge.tensors.push_back(std::move(tensor));
+  }
+
   ResolveState& state_;
+  RowResolver rows_;
   std::map<TensorParams, size_t> param_numbers_;
   std::set<std::string> complained_;  // parameters that have been reported once
   std::set<size_t> noted_ties_;       // models whose tied head has been noted

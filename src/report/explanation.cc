@@ -112,6 +112,7 @@ class DecisionReader {
     tensor.block_elements = fields_.Count(decision, "block_elements");
     if (tensor.block_elements == 0 || tensor.block_elements > kMostBytes || tensor.elements > kMostBytes)
       fields_.Blame("block_elements");
+    tensor.gathered = decision.contains("gathered") && fields_.Truth(decision, "gathered");
     const Json& reads = fields_.List(decision, "reads");
     if (reads.size() != models.size() || models.empty()) fields_.Blame("reads");
     for (size_t s = 0; s < reads.size() && fields_.ok(); ++s)
@@ -132,6 +133,7 @@ class DecisionReader {
     for (const Json& row : fields_.List(record, "thresholds")) {
       const size_t source = SourceOf(inputs, fields_.Count(row, "input"), tensor);
       if (!fields_.ok()) return;
+      if (row.contains("of")) continue;  // of another kind than trimming
       tensor.thresholds.push_back({.source = source,
                                    .magnitude = static_cast<float>(fields_.Number(row, "magnitude")),
                                    .equals = fields_.Count(row, "equals"),
@@ -169,9 +171,9 @@ class DecisionReader {
     ExplainedSource& source = tensor.sources[s];
     ReadShares& shares = source.shares;
     if (shares.available_bytes == 0 || tensor.elements == 0) return;
-    const BlockRuns runs(tensor, shares.available_bytes / tensor.elements);
+    const BlockRuns runs(tensor, tensor.gathered ? 0 : shares.available_bytes / tensor.elements);
     source.blocks.all = runs.blocks();
-    if (shares.available_bytes % tensor.elements != 0) return fields_.Blame("reads");
+    if (!tensor.gathered && shares.available_bytes % tensor.elements != 0) return fields_.Blame("reads");
     if (mask == nullptr) {
       source.blocks.read = runs.blocks();
       if (shares.read_bytes != shares.available_bytes) fields_.Blame("reads");
@@ -181,6 +183,10 @@ class DecisionReader {
     if (rows.size() + 1 != tensor.sources.size() || !rows[s - 1].is_array() || rows[s - 1].size() % 2 != 0)
       return fields_.Blame("rows");
     const uint64_t read = AddRuns(rows[s - 1], s, runs, source);
+    if (tensor.gathered) {
+      shares.left_out_bytes = shares.available_bytes - shares.read_bytes - shares.lossless_bytes;
+      return;
+    }
     const uint64_t skipped = shares.lossless_bytes;  // with those that are shared
     const bool adds_up = shares.read_bytes == read && skipped >= shares.shared_bytes &&
                          skipped - shares.shared_bytes <= shares.left_out_bytes;

@@ -49,6 +49,7 @@ struct ExplainedTensor {
   bool merged = true;
   uint64_t elements = 0;  ///< bytes where copied
   uint64_t block_elements = 0;
+  bool gathered = false;                 ///< rows are laid out anew: equal blocks may take unequal bytes
   std::vector<ExplainedSource> sources;  ///< the reference first
   std::vector<ExplainedThreshold> thresholds;
   ReadShares shares;  ///< of all sources

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "base/text.h"
-#include "planner/blocks.h"
+#include "planner/fetched.h"
 #include "report/budget_report.h"
 
 namespace mergepipe {
@@ -25,12 +25,14 @@ size_t ResidentTensors(const Plan& plan) {
 // Bytes that each model is asked for.
 std::vector<uint64_t> BytesByModel(const Plan& plan) {
   std::vector<uint64_t> bytes(plan.merge->models.size(), 0);
-  for (size_t i = 0; i < plan.tensors.size(); ++i) {
-    const auto& sources = plan.merge->tensors[i].sources;
-    for (size_t s = 0; s < sources.size(); ++s) {
-      bytes[sources[s].model] += plan.reference_model[sources[s].model]
-                                     ? EntryOf(*plan.merge, sources[s]).bytes() * plan.tensors[i].passes()
-                                     : ExpertBytes(plan, i, s);
+  for (size_t t = 0; t < plan.tensors.size(); ++t) {
+    const ResolvedTensor& tensor = plan.merge->tensors[t];
+    const auto add = [&](size_t model, uint64_t, uint64_t count) {
+      bytes[model] += count * plan.tensors[t].passes();
+    };
+    for (size_t s = 0; s < tensor.sources.size(); ++s) {
+      for (const ElementRun& run : plan.masks[t].RunsRead(s, 0, plan.tensors[t].elements))
+        ForFetched(*plan.merge, tensor, s, run.first, run.count, add);
     }
   }
   return bytes;

@@ -26,6 +26,7 @@ Json TensorJson(const Plan& plan, size_t number, const TensorRecord& record, con
     sources.push_back({{"input", tensor.sources[s].model},
                        {"tensor", EntryOf(*plan.merge, tensor.sources[s]).name},
                        {"digest", record.sources[s]}});
+    if (tensor.sources[s].rows != nullptr) sources.back()["rows"] = tensor.sources[s].rows->digest;
   }
   Json json = RecordToJson(record);
   json.erase("source_digests");  // they stand beside the sources
@@ -158,10 +159,11 @@ std::string TextOf(const Json& json, const char* key) {
 Json RecordToJson(const TensorRecord& record) {
   Json thresholds = Json::array();
   for (const ThresholdRecord& t : record.thresholds) {
-    thresholds.push_back({{"input", t.input},
-                          {"magnitude", t.magnitude},
-                          {"equals", t.equals},
-                          {"equals_kept", t.equals_kept}});
+    Json& row = thresholds.emplace_back(Json{{"input", t.input},
+                                             {"magnitude", t.magnitude},
+                                             {"equals", t.equals},
+                                             {"equals_kept", t.equals_kept}});
+    if (!t.of.empty()) row["of"] = t.of;
   }
   return {{"digest", record.digest},
           {"chunks", record.chunks},
@@ -175,7 +177,8 @@ TensorRecord RecordFromJson(const Json& json) {
                       .sources = json.at("source_digests"),
                       .thresholds = {}};
   for (const Json& t : json.at("thresholds"))
-    record.thresholds.push_back({t.at("input"), t.at("magnitude"), t.at("equals"), t.at("equals_kept")});
+    record.thresholds.push_back(
+        {t.at("input"), t.at("magnitude"), t.at("equals"), t.at("equals_kept"), TextOf(t, "of")});
   return record;
 }
 

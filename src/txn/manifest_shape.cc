@@ -15,6 +15,9 @@ bool IsText(const Json& value) {
 bool IsCount(const Json& value) {
   return value.is_number_unsigned();
 }
+bool IsCountOrNothing(const Json& value) {
+  return value.is_null() || IsCount(value);
+}
 bool IsNumber(const Json& value) {
   return value.is_number();
 }
@@ -118,6 +121,7 @@ class ShapeCheck {
       for (const char* name : {"input", "equals", "equals_kept"})
         Field(threshold, at, name, IsCount);
       Field(threshold, at, "magnitude", IsNumber);
+      if (threshold.contains("of")) Field(threshold, at, "of", IsText);
     });
   }
 
@@ -125,9 +129,13 @@ class ShapeCheck {
     for (const char* name : {"recipe", "recipe_path"})
       Field(envelope, "envelope.", name, IsText);
     const Json& options = Object(envelope, "envelope.", "options");
-    for (const char* name : {"allow_nonfinite", "missing_is_base"})
-      Field(options, "envelope.options.", name, IsTruth);
+    Field(options, "envelope.options.", "allow_nonfinite", IsTruth);
+    Field(options, "envelope.options.", "missing", IsText);
     Field(options, "envelope.options.", "memory_bytes", IsCount);
+    const Json& form = Object(options, "envelope.options.", "form");
+    Field(form, "envelope.options.form.", "shard_bytes", IsCountOrNothing);
+    Field(form, "envelope.options.form.", "copies_tokenizer", IsTruth);
+    Field(form, "envelope.options.form.", "writes_card", IsTruth);
     Field(envelope, "envelope.", "paths", [](const Json& paths) {
       return paths.is_object() && std::all_of(paths.begin(), paths.end(), IsText);
     });

@@ -68,7 +68,11 @@ class ManifestTest : public testing::Test {
       {"seconds", 1.5},
       {"recipe", "merge_method: ties\n"},
       {"recipe_path", "r.yml"},
-      {"options", {{"allow_nonfinite", false}, {"missing_is_base", false}, {"memory_bytes", 1}}},
+      {"options",
+       {{"allow_nonfinite", false},
+        {"missing", "error"},
+        {"memory_bytes", 1},
+        {"form", {{"shard_bytes", nullptr}, {"copies_tokenizer", true}, {"writes_card", true}}}}},
       {"paths", {{"base", "/models/base"}}}};
 };
 

@@ -7,12 +7,15 @@
 
 namespace mergepipe {
 
-/// What trimming used for one input of one tensor, exactly.
+/// What a selection among the elements of one tensor used, exactly.
 struct ThresholdRecord {
-  size_t input = 0;          ///< position among the method's inputs
+  size_t input = 0;          ///< position among the method's inputs; 0 where all share the selection
   float magnitude = 0;       ///< elements above it were kept
   uint64_t equals = 0;       ///< elements with just this magnitude
   uint64_t equals_kept = 0;  ///< the first so many of them were kept
+  /// What is compared: "" for magnitudes of which the largest stay, "outliers" for magnitudes of which the
+  /// largest go, "score" for the method's score over all inputs.
+  std::string of = {};
 };
 
 /// What is known of an output tensor once it is written.

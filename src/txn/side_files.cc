@@ -1,12 +1,15 @@
 #include "txn/side_files.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 
 #include "base/digest.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "format/chat_template.h"
+#include "format/hub_cache.h"
+#include "tokenizer/vocabulary.h"
+#include "txn/layer_config.h"
 
 namespace mergepipe {
 namespace fs = std::filesystem;
@@ -15,10 +18,6 @@ namespace {
 const Checkpoint& Donor(const ResolvedMerge& merge) {
   return *merge.models[merge.donor].checkpoint;
 }
-
-// Names that configs use for the number of layers.
-constexpr std::array<const char*, 6> kLayerKeys = {
-    "num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_decoder_layers", "decoder_layers"};
 
 bool SetTypes(OrderedJson& config, const std::string& dtype) {
   bool changed = false;
@@ -30,27 +29,6 @@ bool SetTypes(OrderedJson& config, const std::string& dtype) {
   if (!config.contains("dtype") && !config.contains("torch_dtype")) {
     config["torch_dtype"] = dtype;
     changed = true;
-  }
-  return changed;
-}
-
-// Layer count and per-layer lists (layer_types and the like) follow the slices.
-bool SetLayers(OrderedJson& config, const ResolvedMerge& merge) {
-  bool changed = false;
-  const auto layers = static_cast<int64_t>(merge.layer_sources.size());
-  for (auto& [key, value] : config.items()) {
-    const bool counts = std::find(kLayerKeys.begin(), kLayerKeys.end(), key) != kLayerKeys.end();
-    if (counts && value.is_number_integer() && value == merge.donor_layers && layers != merge.donor_layers) {
-      value = layers;
-      changed = true;
-    } else if (value.is_array() && static_cast<int64_t>(value.size()) == merge.donor_layers &&
-               StartsWith(key, "layer_")) {
-      OrderedJson mapped = OrderedJson::array();
-      for (const int64_t source : merge.layer_sources)
-        mapped.push_back(value[static_cast<size_t>(std::min(source, merge.donor_layers - 1))]);
-      changed = changed || mapped != value;
-      value = std::move(mapped);
-    }
   }
   return changed;
 }
@@ -77,48 +55,122 @@ Json BuildIndex(const Plan& plan) {
   return index;
 }
 
-class SideFileWriter {
- public:
-  SideFileWriter(const Plan& plan, const std::string& recipe_text, Staging& staging)
-      : plan_(plan), merge_(*plan.merge), recipe_(recipe_text), staging_(staging) {}
+// The number of tokens, wherever a config has it.
+bool SetVocabSize(OrderedJson& config, uint64_t rows) {
+  if (!config.contains("vocab_size") || config["vocab_size"] == rows) return false;
+  config["vocab_size"] = rows;
+  return true;
+}
 
-  Result<SideFiles> Run() {
-    if (plan_.units.size() > 1 || (Donor(merge_).has_index() && merge_.keeps_layout))
-      MP_TRY(WriteText(kIndexName, BuildIndex(plan_).dump(2) + "\n", made_.files));
-    const OrderedJson config = MP_TRY(EditedConfig(merge_));
-    if (!config.is_null()) MP_TRY(WriteText(kConfigName, config.dump(2) + "\n", made_.files));
-    for (const std::string& name : MP_TRY(Donor(merge_).SideFiles())) {
-      const bool ours =
-          name == kRecipeName || name == kCardName || name == kManifestName || made_.files.count(name) > 0;
-      if (ours) continue;
-      const std::string from = Donor(merge_).folder() + "/" + name;
-      const std::string digest = MP_TRY(staging_.CopyFile(from, name, Donor(merge_).account()));
-      std::error_code error;
-      made_.files[name] = {digest, fs::file_size(from, error)};
+const Checkpoint& TokenizerModel(const ResolvedMerge& merge) {
+  return *merge.models[merge.tokenizer ? merge.tokenizer->model : merge.donor].checkpoint;
+}
+
+// The donor's, but those of a tokenizer from the model whose tokenizer is taken.
+Result<std::map<std::string, SideFileOrigin>> SideFilesOf(const ResolvedMerge& merge) {
+  std::map<std::string, SideFileOrigin> files;
+  for (const Checkpoint* owner : {&Donor(merge), &TokenizerModel(merge)}) {
+    for (const std::string& name : MP_TRY(owner->SideFiles())) {
+      const bool belongs = owner == (IsTokenizerFile(name) ? &TokenizerModel(merge) : &Donor(merge));
+      const auto origin = belongs ? owner->OriginOf(name) : std::nullopt;
+      if (origin) files[name] = *origin;
     }
-    MP_TRY(WriteText(kRecipeName, recipe_, made_.notes));
-    MP_TRY(WriteText(kCardName, ModelCard(merge_, recipe_), made_.notes));
-    return std::move(made_);
+  }
+  return files;
+}
+
+bool HasIndex(const Plan& plan) {
+  return plan.units.size() > 1 || (Donor(*plan.merge).has_index() && plan.merge->keeps_layout);
+}
+
+// Decides the files beside the weights that a loader reads.
+class SideFileList {
+ public:
+  explicit SideFileList(const Plan& plan) : plan_(plan), merge_(*plan.merge) {}
+
+  Result<std::map<std::string, SideFileOrigin>> Run() {
+    if (HasIndex(plan_)) Write(kIndexName, BuildIndex(plan_).dump(2) + "\n");
+    const OrderedJson config = MP_TRY(EditedConfig(merge_));
+    if (!config.is_null()) Write(kConfigName, config.dump(2) + "\n");
+    // A tokenizer that the recipe makes is written in any case.
+    const bool has_tokenizer = merge_.form.copies_tokenizer || merge_.tokenizer;
+    if (merge_.tokenizer && merge_.tokenizer->edit.changed()) MP_TRY(EditTokenizer());
+    if (merge_.chat_template) MP_TRY(WriteChatTemplate(*merge_.chat_template));
+    for (const auto& [name, origin] : MP_TRY(SideFilesOf(merge_))) {
+      const bool ours = name == kRecipeName || name == kCardName || name == kManifestName ||
+                        files_.count(name) > 0 || (merge_.chat_template && HoldsChatTemplates(name)) ||
+                        (!has_tokenizer && (IsTokenizerFile(name) || HoldsChatTemplates(name)));
+      if (!ours) files_[name] = origin;
+    }
+    return std::move(files_);
   }
 
  private:
-  Result<void> WriteText(const std::string& name, const std::string& text,
-                         std::map<std::string, FileRecord>& records) {
-    records[name] = {Hex(DigestOf(std::as_bytes(std::span(text)))), text.size()};
-    return staging_.WriteText(name, text);
+  // What the new vocabulary makes of the tokenizer's files.
+  Result<void> EditTokenizer() {
+    const Checkpoint& owner = TokenizerModel(merge_);
+    for (const std::string& name : MP_TRY(owner.SideFiles())) {
+      if (!IsEditedFile(name)) continue;
+      const auto text = MP_TRY(owner.ReadSideFile(name, kMaxTokenizerBytes));
+      const std::string where = owner.name() + "/" + name;
+      if (text) Write(name, MP_TRY(EditTokenizerFile(merge_.tokenizer->edit, name, *text, where)));
+    }
+    return {};
   }
+
+  // Where newer loaders look for it, and where older ones do.
+  Result<void> WriteChatTemplate(const std::string& chat_template) {
+    Write(kTemplateName, chat_template);
+    const Checkpoint& owner = TokenizerModel(merge_);
+    const auto edited = files_.find(kTokenizerConfigName);
+    const auto text =
+        edited != files_.end() ? edited->second.text : MP_TRY(owner.ReadSideFile(kTokenizerConfigName));
+    if (!text) return {};
+    OrderedJson config = MP_TRY(ParseOrderedJson(*text, owner.name() + "/" + kTokenizerConfigName));
+    Write(kTokenizerConfigName, WithChatTemplate(std::move(config), chat_template).dump(2) + "\n");
+    return {};
+  }
+
+  void Write(const std::string& name, std::string text) { files_[name] = {std::move(text), ""}; }
 
   const Plan& plan_;
   const ResolvedMerge& merge_;
-  const std::string& recipe_;
-  Staging& staging_;
-  SideFiles made_;
+  std::map<std::string, SideFileOrigin> files_;
 };
+
+Result<FileRecord> WriteText(const std::string& name, const std::string& text, Staging& staging) {
+  MP_TRY(staging.WriteText(name, text));
+  return FileRecord{Hex(DigestOf(std::as_bytes(std::span(text)))), text.size()};
+}
 
 }  // namespace
 
 Result<SideFiles> WriteSideFiles(const Plan& plan, const std::string& recipe_text, Staging& staging) {
-  return SideFileWriter(plan, recipe_text, staging).Run();
+  const ResolvedMerge& merge = *plan.merge;
+  SideFiles made;
+  for (const auto& [name, origin] : MP_TRY(SideFileList(plan).Run())) {
+    if (origin.text) {
+      made.files[name] = MP_TRY(WriteText(name, *origin.text, staging));
+      continue;
+    }
+    const std::string digest = MP_TRY(staging.CopyFile(origin.path, name, Donor(merge).account()));
+    std::error_code error;
+    made.files[name] = {digest, fs::file_size(origin.path, error)};
+  }
+  made.notes[kRecipeName] = MP_TRY(WriteText(kRecipeName, recipe_text, staging));
+  // Files alone make files alone: there is no model that a card could be of.
+  if (!Donor(merge).is_single_file() && merge.form.writes_card)
+    made.notes[kCardName] = MP_TRY(WriteText(kCardName, ModelCard(merge, recipe_text), staging));
+  return made;
+}
+
+Result<PlannedCheckpoint> PlanOutput(const Plan& plan, const std::string& folder) {
+  PlannedCheckpoint output{.folder = folder, .shards = {}, .index = {}, .side_files = {}};
+  for (const Unit& unit : plan.units)
+    output.shards.push_back({unit.file_name, unit.layout.prefix, unit.layout.file_size});
+  output.side_files = MP_TRY(SideFileList(plan).Run());
+  if (output.side_files.erase(kIndexName) > 0) output.index = BuildIndex(plan);
+  return output;
 }
 
 Result<OrderedJson> EditedConfig(const ResolvedMerge& merge) {
@@ -141,9 +193,14 @@ Result<OrderedJson> EditedConfig(const ResolvedMerge& merge) {
     }
     changed = true;
   }
-  if (!merge.layer_sources.empty()) {
-    for (OrderedJson* level : levels)
-      changed = SetLayers(*level, merge) || changed;
+  for (OrderedJson* level : levels) {
+    if (merge.tokenizer) changed = SetVocabSize(*level, merge.tokenizer->rows) || changed;
+  }
+  for (const SlicedStack& stack : merge.sliced)
+    changed = FitLayers(stack, config) || changed;
+  if (const std::string& name = merge.models[merge.donor].architecture; !name.empty()) {
+    config["architectures"] = OrderedJson::array({name});
+    changed = true;
   }
   return changed ? config : OrderedJson();
 }
@@ -151,13 +208,14 @@ Result<OrderedJson> EditedConfig(const ResolvedMerge& merge) {
 std::string ModelCard(const ResolvedMerge& merge, const std::string& recipe_text) {
   std::string parents, bullets;
   for (const ResolvedModel& model : merge.models) {
-    parents += Format("- {}\n", JsonText(model.name));
-    bullets += Format("- `{}`\n", model.name);
+    const auto hub_name = HubNameOf(model.path);
+    if (hub_name) parents += Format("- {}\n", JsonText(*hub_name));
+    bullets += Format("- `{}`\n", IsUtf8(model.name) ? model.name : JsonText(model.name));
   }
   const Method& method = *merge.method;
   std::string card =
-      Format("---\nbase_model:\n{}library_name: transformers\ntags:\n- mergepipe\n- mergekit\n- merge\n---\n",
-             parents);
+      Format("---\n{}library_name: transformers\ntags:\n- mergepipe\n- mergekit\n- merge\n---\n",
+             parents.empty() ? "" : "base_model:\n" + parents);
   card += Format("# Merged model\n\nMade with mergepipe from checkpoints on disk, by the method `{}`: {}.\n",
                  method.name, method.summary);
   if (!method.paper.empty()) card += Format("Paper: {}.\n", method.paper);
@@ -171,9 +229,9 @@ std::string ModelCard(const ResolvedMerge& merge, const std::string& recipe_text
 
 Result<uint64_t> EstimateSideFileBytes(const Plan& plan) {
   uint64_t bytes = 0;
-  for (const std::string& name : MP_TRY(Donor(*plan.merge).SideFiles())) {
+  for (const auto& [name, origin] : MP_TRY(SideFilesOf(*plan.merge))) {
     std::error_code error;
-    const uint64_t size = fs::file_size(Donor(*plan.merge).folder() + "/" + name, error);
+    const uint64_t size = origin.text ? origin.text->size() : fs::file_size(origin.path, error);
     if (!error) bytes += size;
   }
   return bytes;

@@ -19,9 +19,13 @@ struct SideFiles {
 };
 
 /// Writes the index (where the output has several shards or the donor has one), config.json (the donor's
-/// bytes, edited only where the merge changes it), all other side files of the donor, the recipe and the
-/// model card.
+/// bytes, edited only where the merge changes it), all other side files of the donor, those of the tokenizer
+/// as the recipe wants it, the recipe and the model card.
 Result<SideFiles> WriteSideFiles(const Plan& plan, const std::string& recipe_text, Staging& staging);
+
+/// What a merge will leave in `folder`, as later merges see it before it is made: the headers, the index and
+/// the files that a loader reads.
+Result<PlannedCheckpoint> PlanOutput(const Plan& plan, const std::string& folder);
 
 /// The donor's config with the merge's changes; null where there is nothing to change or no config. Exposed
 /// for tests.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <set>
 
+#include "mergepipe/mergepipe.h"
 #include "support/array_merge.h"
 #include "support/outcome.h"
 

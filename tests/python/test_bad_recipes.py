@@ -90,9 +90,11 @@ FAULTS = {
     "a filter with a wildcard": (expert(weight=[{"filter": "layers.*.mlp", "value": 1}, {"value": 0}]), ["layers.*.mlp"]),
     "a global filter that matches nothing": (models("ties", "base", ["e0"], W, {"lambda": [{"filter": "Mlp", "value": 1}, {"value": 0}]}), ["Mlp"]),
     # not yet
-    "a union of tokenizers": (models("linear", None, ["e0"], W, tokenizer_source="union"), ["tokenizer_source", "not supported yet"]),
-    "a tokenizer of one model": (models("linear", None, ["e0"], W, tokenizer={"source": "e0"}), ["tokenizer", "not supported yet"]),
-    "a chat template": (models("linear", None, ["e0"], W, chat_template="chatml"), ["chat_template", "not supported yet"]),
+    "a union of tokenizers that are not there": (models("linear", None, ["e0"], W, tokenizer_source="union"), ["has no tokenizer", "tokenizer.json"]),
+    "a tokenizer that a model does not have": (models("linear", None, ["e0"], W, tokenizer={"source": "e0"}), ["has no tokenizer", "tokenizer.json"]),
+    "a chat template that is a typing error": (models("linear", None, ["e0"], W, chat_template="chatlm"), ["chat_template", "'chatml'"]),
+    "a chat template without a field": (models("linear", None, ["e0"], W, chat_template="x" * 40), ["chat_template", "Jinja"]),
+    "a chat template that is too short": (models("linear", None, ["e0"], W, chat_template="{{ messages }}"), ["chat_template", "20"]),
     # models that are not there
     "a base that is missing": (models("ties", "nowhere", ["e0"], W), ["nowhere"]),
     "an expert that is missing": (models("ties", "base", ["e0", "nowhere"], W), ["nowhere"]),

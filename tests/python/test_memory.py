@@ -16,6 +16,7 @@ import checkpoints
 import families
 import program
 import recipes
+import vocabularies
 
 MIB = 1 << 20
 PROGRAM_ITSELF = 64 * MIB
@@ -100,6 +101,38 @@ def test_eight_experts_with_a_tensor_of_512_mib_stay_under_256_mib(method, mp, h
     print(f"{method}: {peak / MIB:.0f} MiB, {report['seconds']:.1f} s")
     assert peak <= 256 * MIB + PROGRAM_ITSELF
     assert abs(report["peak_memory_bytes"] - peak) <= 8 * MIB, "the program's own figure"
+
+
+def give_tokenizers(family, rows):
+    """The base's tokens stand in order, the experts' at random places; every model has rows for a few tokens more or less."""
+    tokens = [f"t{i}" for i in range(rows - 64)]
+    for seed, folder in enumerate((family.base, *family.experts)):
+        own = tokens if seed == 0 else [f"new{seed}-{i}" for i in range(16)] + tokens[100:]
+        if seed:
+            np.random.default_rng(seed).shuffle(own)
+        vocabularies.write_tokenizer(folder, own)
+        (folder / "config.json").write_text(json.dumps({"vocab_size": rows}))
+
+
+@pytest.mark.big
+@pytest.mark.parametrize("method", ("linear", "ties"))
+def test_an_embedding_of_512_mib_in_another_order_stays_under_256_mib(method, mp):
+    family = big_family(mp.root, experts=2)
+    give_tokenizers(family, 65536)
+    recipe = families.smallest(method, family) | {"tokenizer": {"source": "union", "pad_to_multiple_of": 64}}
+    peak, report, _ = peak_of_merge(mp, recipe, "--memory", "256MiB")
+    assert peak <= 256 * MIB + PROGRAM_ITSELF, f"{peak / MIB:.0f} MiB"
+    assert report["io"]["expert_read_bytes"] > 0
+
+
+def test_rows_in_another_order_take_the_least_memory_that_a_plan_tells(mp):
+    family = big_family(mp.root, experts=2, megabytes=48)
+    give_tokenizers(family, 6144)
+    recipe = families.smallest("ties", family) | {"tokenizer": {"source": "union", "pad_to_multiple_of": 64}}
+    least = mp.ok("plan", mp.recipe(recipe), "--json").json["least_memory_bytes"]
+    assert least < 48 * MIB
+    peak, _, _ = peak_of_merge(mp, recipe, "--memory", f"{least}B")
+    assert peak <= least + PROGRAM_ITSELF, f"{peak / MIB:.0f} MiB for a limit of {least / MIB:.0f}"
 
 
 @pytest.mark.big

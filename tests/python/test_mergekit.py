@@ -1,4 +1,4 @@
-"""The recipes that mergekit accepts mean the same here: its own results, computed in float32, are the reference."""
+"""What tests/conformance leaves out of mergekit's results: the oracle of these tests, spellings of YAML, rounding to 16 bits."""
 
 import contextlib
 import json
@@ -70,15 +70,6 @@ def reference(tensors):
 
 def in_float32(recipe, stored="float32"):
     return recipe | {"dtype": "float32", "out_dtype": stored}
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_gives_what_mergekit_gives(name, mp, family, theirs):
-    """Within 2e-6 of each tensor's largest value, and with the same number of layers in config.json."""
-    want, config = theirs(name)
-    out = mp.merge(in_float32(RECIPES[name]), cwd=family)
-    assert oracle.faults(checkpoints.read_checkpoint(out), reference(want)) == []
-    assert json.loads((out / "config.json").read_text())["num_hidden_layers"] == config["num_hidden_layers"]
 
 
 @pytest.mark.parametrize("name", RECIPES)
