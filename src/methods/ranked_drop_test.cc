@@ -20,12 +20,13 @@ RankGroups Groups(const std::vector<uint64_t>& shape) {
   return RankGroups::Of({.elements = elements, .shape = shape});
 }
 
-// Few magnitudes, so that many are equal.
+// Few magnitudes, so that many are equal, among others of any size.
 std::vector<float> Deltas(size_t count, uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<float> deltas(count);
   for (float& d : deltas)
-    d = (static_cast<float>(random() % 9) + 1) * (random() % 2 == 0 ? 1.0f : -1.0f);
+    d = random() % 3 == 0 ? std::ldexp(static_cast<float>(random()), -static_cast<int>(random() % 60))
+                          : (static_cast<float>(random() % 9) + 1) * (random() % 2 == 0 ? 1.0f : -1.0f);
   return deltas;
 }
 

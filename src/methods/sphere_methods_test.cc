@@ -191,6 +191,17 @@ TEST(Multislerp, DirectionsThatCancelAreAddedByWeight) {
   }
 }
 
+// The longer of two opposite numbers is a little nearer to a unit length: eps is added to both.
+TEST(Multislerp, OfOneElementTheLongerOneGivesTheSign) {
+  for (const auto& [first, second] :
+       {std::pair(0.02f, -0.05f), std::pair(-0.05f, 0.02f), std::pair(0.02f, 0.05f)}) {
+    ArrayMerge merge = WithDefaults("multislerp", {0}, {{first}, {second}});
+    merge.names_base = false;
+    SetWeights(merge, {0.5, 0.5});
+    EXPECT_NEAR(MergeArrays(merge)[0], second < 0 || first < 0 ? -0.035 : 0.035, 1e-8);
+  }
+}
+
 TEST(Multislerp, WeightsThatAddUpToZeroAreRefusedWhereTheyDivide) {
   ArrayMerge merge = Unlike("multislerp", {1, 1});
   SetWeights(merge, {0.5, -0.5});

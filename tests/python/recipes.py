@@ -64,6 +64,11 @@ VARIANTS = {
 }
 
 
+def rotate(names, choices):
+    """Every name with one of the choices after the other, where all with all would say no more."""
+    return [(name, choices[i % len(choices)]) for i, name in enumerate(names)]
+
+
 def takes(method, experts):
     """As many of the experts as a method takes."""
     return experts[:1] if method in ONE_EXPERT else experts[:2] if method == "nuslerp" else experts

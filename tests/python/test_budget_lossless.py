@@ -10,7 +10,7 @@ import formulas
 import recipes
 from checkpoints import Tensor
 
-MANY = ("linear", "task_arithmetic", "ties", "dare_linear", "dare_ties")
+MANY = tuple(m for m in recipes.METHODS if m not in recipes.ONE_EXPERT + ("nuslerp",))  # those that take all three experts
 FROZEN = ".layers.0."
 
 
@@ -47,8 +47,7 @@ def share(base, tuned):
     return tuned
 
 
-@pytest.mark.parametrize("dtype", ("F32", "BF16", "mixed"))
-@pytest.mark.parametrize("method", MANY)
+@pytest.mark.parametrize("method, dtype", recipes.rotate(MANY + ("nuslerp", "breadcrumbs rescaled", "model_stock by rows"), ("F32", "BF16", "mixed")))
 def test_layers_that_were_never_trained_are_not_read(method, dtype, mp):
     family = family_of(mp, freeze, dtype)
     full, read, skipped = before_and_after(mp, family, families.smallest(method, family))
@@ -56,9 +55,10 @@ def test_layers_that_were_never_trained_are_not_read(method, dtype, mp):
     assert full - read >= frozen and skipped >= frozen
 
 
-def test_slerp_does_not_read_layers_that_were_never_trained(mp):
+@pytest.mark.parametrize("method", ("slerp", "nearswap", "arcee_fusion"))
+def test_nor_are_those_of_the_only_expert(method, mp):
     family = family_of(mp, lambda base, tuned: freeze(base, tuned)[1:])
-    full, read, _ = before_and_after(mp, family, families.smallest("slerp", family))
+    full, read, _ = before_and_after(mp, family, families.smallest(method, family))
     assert full - read >= size(family.load(family.experts[0]), FROZEN)
 
 

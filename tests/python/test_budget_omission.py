@@ -63,10 +63,13 @@ def recipe_of(method, family):
     return families.smallest(method, family)
 
 
+PLAIN = tuple(m for m in recipes.METHODS if m not in ("ties", "dare_linear", "dare_ties", "passthrough"))  # those have tests of their own
+
+
 @pytest.mark.parametrize("known", (False, True))
-@pytest.mark.parametrize("method", ("linear", "task_arithmetic", "slerp"))
+@pytest.mark.parametrize("method", PLAIN + ("model_stock by rows", "breadcrumbs rescaled"))
 def test_an_omitted_block_is_the_bases(method, known, mp):
-    family = made(mp, experts=1 if method == "slerp" else 2)
+    family = made(mp, experts=1 if method in recipes.ONE_EXPERT else 2)
     if known:
         budgets.analyze(mp, family)
     search = Search(family, families.smallest(method, family))

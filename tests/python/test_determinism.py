@@ -10,6 +10,7 @@ import families
 import recipes
 from checkpoints import digests
 
+VARIANTS = ("ties rescaled", "breadcrumbs rescaled", "model_stock by rows", "nuslerp by rows", "nuslerp by columns", "multislerp of weights")
 TARGETS = {"scalar": None, "sse4": "sse4_1", "avx2": "avx2", "avx512": "avx512f"}  # and the CPU flag that each needs
 
 
@@ -24,24 +25,20 @@ def wide(mp):
     return families.make(mp.root, "BF16", "sharded", experts=2, layers=1, hidden=509, inner=1501, vocab=3001)
 
 
-def recipe_of(method, family):
-    recipe = families.smallest(method, family)
-    return recipe | ({"parameters": {"rescale": True}} if method == "ties" else {})
-
-
 def can_run(target):
     flag = TARGETS[target]
     return flag is None or flag in Path("/proc/cpuinfo").read_text().split()
 
 
-@pytest.mark.parametrize("method", recipes.METHODS)
+@pytest.mark.parametrize("method", recipes.METHODS + VARIANTS)
 def test_neither_threads_nor_memory_nor_blocks_nor_instructions_change_a_byte(method, mp, wide):
-    recipe = recipe_of(method, wide)
+    recipe = families.smallest(method, wide)
     plan = mp.ok("plan", mp.recipe(recipe), "--json").json
-    ways = [["--threads", n] for n in (1, 2, 8)]
-    ways += [["--memory", m] for m in (f"{plan['least_memory_bytes']}B", "40MiB", "1GiB")]
-    ways += [["--block-size", b] for b in ("16KiB", "64KiB", "4MiB")]
-    ways += [["--block-size", "16KiB", "--memory", "24MiB", "--threads", 3], ["--block-size", "32KiB", "--threads", 8, "--quiet"]]
+    least = plan["least_memory_bytes"]
+    ways = [["--threads", n] for n in (1, 8)]
+    ways += [["--memory", f"{least}B"], ["--memory", f"{least + (4 << 20)}B", "--threads", 2], ["--memory", "1GiB"]]
+    ways += [["--block-size", "16KiB"], ["--block-size", "4MiB"]]
+    ways += [["--block-size", "32KiB", "--memory", f"{least + (2 << 20)}B", "--threads", 3]]
     want = weights(mp.merge(recipe))
     for way in ways:
         assert weights(mp.merge(recipe, *way)) == want, f"other bytes with {way}"
@@ -50,10 +47,10 @@ def test_neither_threads_nor_memory_nor_blocks_nor_instructions_change_a_byte(me
 
 
 @pytest.mark.parametrize("dtype", ("F32", "F16", "mixed", "F64"))
-@pytest.mark.parametrize("method", recipes.METHODS)
+@pytest.mark.parametrize("method", recipes.METHODS + VARIANTS)
 def test_no_dtype_depends_on_instructions_or_blocks(method, dtype, mp):
     family = families.make(mp.root, dtype, experts=2, layers=1, hidden=97, inner=211, vocab=303)
-    recipe = recipe_of(method, family)
+    recipe = families.smallest(method, family)
     want = weights(mp.merge(recipe))
     for target in filter(can_run, TARGETS):
         assert weights(mp.merge(recipe, "--block-size", "16KiB", env={"MERGEPIPE_TARGET": target})) == want, target
@@ -102,7 +99,7 @@ def test_plan_and_merge_agree_on_the_digest_and_the_bytes(mp):
     assert abs(plan["output_bytes"] - size) <= 65536, "the planned output size is not the written one"
 
 
-@pytest.mark.parametrize("method", recipes.METHODS)
+@pytest.mark.parametrize("method", recipes.METHODS + VARIANTS)
 def test_replay_gives_the_same_bytes(method, mp):
     family = families.make(mp.root, "BF16", "sharded")
     out = mp.merge(families.smallest(method, family), "--seed", 5)

@@ -255,7 +255,7 @@ ODD_TENSORS = {
 
 
 @pytest.mark.parametrize("layout", ("single", "sharded"))
-@pytest.mark.parametrize("method", recipes.METHODS)
+@pytest.mark.parametrize("method", recipes.METHODS + tuple(recipes.VARIANTS))
 def test_odd_tensors_are_merged_or_copied(method, layout, mp):
     """Integers and booleans are copied from the base; empty, scalar, 4-D and float32-island tensors are merged like others."""
     base = checkpoints.llama(1, "BF16", layers=1) | ODD_TENSORS

@@ -83,8 +83,7 @@ def generate(torch, model, prompt=(1, 2, 3)):
 
 
 @pytest.mark.parametrize("shard_size", ("5GB", "20KB"))
-@pytest.mark.parametrize("tied", (True, False))
-@pytest.mark.parametrize("method", recipes.METHODS)
+@pytest.mark.parametrize("method, tied", recipes.rotate(recipes.METHODS, (True, False)))
 def test_transformers_loads_the_output_and_generates(method, tied, shard_size, mp, torch, transformers):
     """With the values that are stored: each parameter of the loaded model is the output's tensor."""
     family = save_family(mp, torch, transformers, tied, shard_size)

@@ -11,13 +11,8 @@ DTYPES = ("F32", "F16", "BF16", "mixed")
 LAYOUTS = ("single", "sharded", "file")
 
 
-def rotate(names, choices):
-    """Every name with every choice, or with one after the other where that is enough."""
-    return [(name, choices[i % len(choices)]) for i, name in enumerate(names)]
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("method, layout", rotate(recipes.METHODS, LAYOUTS))
+@pytest.mark.parametrize("method, layout", recipes.rotate(recipes.METHODS, LAYOUTS))
 def test_a_method_equals_its_formula(method, dtype, layout, mp):
     """Within 2e-6 of the tensor's largest value, and after rounding except at a rounding boundary; in the base's own dtypes."""
     family = families.make(mp.root, dtype, layout)

@@ -36,7 +36,7 @@ def test_every_method_finds_it(method, mp):
     mp.refuse(families.smallest(method, family), NORM, "3")
 
 
-@pytest.mark.parametrize("method", ("task_arithmetic", "ties", "slerp"))
+@pytest.mark.parametrize("method", recipes.METHODS + ("model_stock by rows", "nuslerp by columns", "breadcrumbs rescaled"))
 def test_it_is_found_deep_in_a_large_tensor(method, mp):
     """Behind many blocks, in the last element, on several threads."""
     size = dict(layers=2, hidden=256, inner=1024)

@@ -50,12 +50,11 @@ def check_against_merges(mp, recipe, base, told, *flags):
 
 def reference(method, family):
     """The model that stands in for what is not read."""
-    return family.experts[0] if method == "passthrough" else family.base
+    return family.experts[0] if method in ("passthrough", "nuslerp of weights") else family.base
 
 
 @pytest.mark.parametrize("known", (False, True))
-@pytest.mark.parametrize("dtype", ("F32", "BF16", "mixed"))
-@pytest.mark.parametrize("method", recipes.METHODS)
+@pytest.mark.parametrize("method, dtype", recipes.rotate(recipes.METHODS + ("model_stock by rows", "nuslerp of weights"), ("F32", "BF16", "mixed")))
 def test_a_sweep_measures_what_merges_store(method, dtype, known, mp):
     family = budgets.make(mp.root, dtype, layers=1, expert_dtype="F32" if dtype == "mixed" else None)
     recipe = families.smallest(method, family)

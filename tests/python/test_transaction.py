@@ -152,6 +152,30 @@ def test_a_resume_of_another_recipe_is_not_a_continuation(mp, slow):
         assert staging_of(out).exists(), "work that the refused run was not made for is left alone"
 
 
+def has_read(process, size):
+    """True once a process has read so many bytes."""
+    counts = lambda: dict(line.split(": ") for line in Path(f"/proc/{process.pid}/io").read_text().splitlines())
+    return lambda: process.poll() is None and int(counts()["rchar"]) > size
+
+
+@pytest.mark.parametrize("method", ("arcee_fusion", "model_stock by rows", "nuslerp by columns", "sce", "breadcrumbs rescaled", "della", "karcher"))
+def test_threads_that_wait_for_each_other_end_when_they_are_told(method, mp, slow):
+    """Rounds that take a tensor in order, or twice: a signal finds them at any place, and the resumed merge has the same bytes."""
+    family = families.Family(mp.root / "base", [mp.root / "e0", mp.root / "e1"])
+    recipe, out = mp.recipe(families.smallest(method, family)), mp.root / "out"
+    least = mp.ok("plan", recipe, "--json").json["least_memory_bytes"]
+    flags = ["--block-size", "16KiB", "--threads", "4", "--memory", f"{least + (4 << 20)}B"]
+    for read in (1, 20, 60):
+        process = mp.start("merge", recipe, out, *flags, "--resume", env={"MERGEPIPE_TARGET": "scalar"})
+        wait_until(process, has_read(process, read << 20))
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        assert process.returncode == 130 and not out.exists()
+    mp.ok("merge", recipe, out, *flags, "--resume")
+    mp.ok("merge", recipe, mp.root / "whole", *flags)
+    assert weights(out) == weights(mp.root / "whole")
+
+
 def test_resume_with_nothing_to_resume_is_a_merge(mp):
     family = families.make(mp.root)
     recipe = families.smallest("ties", family)

@@ -1,3 +1,6 @@
+#include <cmath>
+#include <optional>
+
 #include "base/text.h"
 #include "methods/gram_combination.h"
 
@@ -30,6 +33,32 @@ Result<StatisticsRequest> Request(const TensorFacts&, const TensorParams& params
           "the weights");
   }
   return StatisticsRequest{.gram = params.inputs.size() > 1};
+}
+
+// Nearer than this to 1 the cosine of two vectors is that of vectors on one line.
+constexpr double kOnALine = 1e-15;
+
+// What the formula gives for vectors on one line (tensors of one element are), where the sum of their
+// directions nearly cancels and inner products would lose it in rounding. Nothing where the vectors are not
+// on one line.
+std::optional<std::vector<double>> OnALine(const Gram& gram, const std::vector<double>& weights, double eps) {
+  const size_t inputs = weights.size();
+  size_t first = 0;  // that has a direction
+  while (first < inputs && gram.Norm(first) == 0)
+    ++first;
+  if (first == inputs) return weights;
+  double along = 0, size = 0;
+  for (size_t i = 0; i < inputs; ++i) {
+    if (gram.Norm(i) == 0) continue;
+    const double cosine = gram.Of(first, i) / (gram.Norm(first) * gram.Norm(i));
+    if (std::fabs(std::fabs(cosine) - 1) > kOnALine) return std::nullopt;
+    along += std::copysign(weights[i] * gram.Norm(i) / (gram.Norm(i) + eps), weights[i] * cosine);
+    size += weights[i] * gram.Norm(i);
+  }
+  if (std::fabs(along) < eps) return weights;
+  std::vector<double> coefficients(inputs, 0.0);
+  coefficients[first] = std::copysign(size, size * along) / gram.Norm(first);
+  return coefficients;
 }
 
 // Coefficients of r = Σ w_i n_i (m cos q + T sin q / q): m the mean direction, T the mean of the tangents at
@@ -68,7 +97,10 @@ Constants Prepare(const TensorFacts& facts, const TensorParams& params, const Te
   const size_t inputs = params.inputs.size();
   if (inputs == 1) return {.weights = {1.0}, .domain = facts.domain};
   const Gram gram(statistics.gram.data(), inputs);
-  return {.weights = OnTheSphere(gram, Weights(params), params.Get("eps")), .domain = facts.domain};
+  const std::vector<double> weights = Weights(params);
+  const double eps = params.Get("eps");
+  auto line = OnALine(gram, weights, eps);
+  return {.weights = line ? *line : OnTheSphere(gram, weights, eps), .domain = facts.domain};
 }
 
 // As if on the plane through the inputs.
