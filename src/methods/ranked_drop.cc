@@ -12,31 +12,8 @@
 namespace mergepipe {
 namespace {
 
-constexpr unsigned kDigitBits = 11;  // three digits hold the 31 bits of a key
+constexpr unsigned kDigitBits = 8;
 constexpr size_t kDigits = size_t{1} << kDigitBits;
-constexpr size_t kPasses = 3;
-// Up to so many equal magnitudes are told apart by looking through the row where that is needed.
-constexpr size_t kFewEquals = 16;
-
-// A radix sort, digit by digit from the lowest, where there are more keys than a digit has values. `spare`
-// has the size of `keys`.
-void SortKeys(std::vector<uint32_t>& keys, std::vector<uint32_t>& spare) {
-  if (keys.size() < kDigits) return std::sort(keys.begin(), keys.end());
-  std::array<std::array<uint32_t, kDigits>, kPasses> starts{};
-  const auto digit = [](uint32_t key, size_t pass) { return key >> (pass * kDigitBits) & (kDigits - 1); };
-  for (const uint32_t key : keys) {
-    for (size_t pass = 0; pass < kPasses; ++pass)
-      ++starts[pass][digit(key, pass)];
-  }
-  for (size_t pass = 0; pass < kPasses; ++pass) {
-    uint32_t sum = 0;
-    for (uint32_t& start : starts[pass])
-      sum += std::exchange(start, sum);
-    for (const uint32_t key : keys)
-      spare[starts[pass][digit(key, pass)]++] = key;
-    std::swap(keys, spare);
-  }
-}
 
 Result<KeepRule> Keep(const TensorFacts& facts, size_t input, double density, double epsilon) {
   if (density >= 1) return KeepRule{.kind = KeepRule::Kind::kAll};
@@ -92,7 +69,7 @@ RankGroups RankGroups::Of(const TensorFacts& facts) {
 
 uint64_t RankedKeep::MemoryBytes(const RankGroups& groups, uint64_t item, size_t inputs) {
   return inputs * (item / 64 + 1) * sizeof(uint64_t) + groups.elements() * sizeof(uint32_t) +
-         4 * groups.row * sizeof(uint32_t) + 4 * groups.row * sizeof(Run);
+         2 * groups.row * sizeof(std::pair<uint32_t, uint32_t>);
 }
 
 void RankedKeep::Begin(const RankGroups& groups, uint64_t first, uint64_t count, size_t inputs) {
@@ -101,8 +78,8 @@ void RankedKeep::Begin(const RankGroups& groups, uint64_t first, uint64_t count,
   count_ = count;
   taken_ = 0;
   keys_.resize(groups.elements());
-  for (auto* keys : {&row_, &sorted_, &spare_})
-    keys->resize(groups.row);
+  row_.resize(groups.row);
+  other_.resize(groups.row);
   bits_.resize(inputs);
   for (auto& bits : bits_)
     bits.assign(count / 64 + 1, 0);
@@ -112,7 +89,6 @@ template <typename T>
 void RankedKeep::Take(const KeepRule& rule, size_t input, const T* delta, size_t n) {
   for (size_t k = 0; k < n; ++k) {
     const uint64_t at = taken_ % groups_.elements();
-    if (taken_ == 0) FindChances(rule);
     keys_[at] = std::bit_cast<uint32_t>(static_cast<float>(delta[k])) & 0x7fffffffu;
     if (at + 1 == groups_.elements()) DecideGroup(rule, input, taken_ - at);
     ++taken_;
@@ -120,98 +96,43 @@ void RankedKeep::Take(const KeepRule& rule, size_t input, const T* delta, size_t
   if (taken_ == count_) taken_ = 0;  // the next input begins
 }
 
-void RankedKeep::FindChances(const KeepRule& rule) {
-  chances_.resize(groups_.row);
-  for (uint64_t rank = 0; rank < groups_.row; ++rank)
-    chances_[rank] = Chance(rule, rank, groups_.row);
-}
-
 void RankedKeep::DecideGroup(const KeepRule& rule, size_t input, uint64_t group_start) {
   for (uint64_t offset = 0; offset < groups_.stride; ++offset) {
-    TakeRow(offset);
-    // Chances that fall with the rank are looked up by the rank itself.
-    FindRuns(rule.span < 0 ? 0 : kFewEquals);
-    DecideRow(rule, input, group_start + offset);
-  }
-}
-
-void RankedKeep::TakeRow(uint64_t offset) {
-  for (uint64_t k = 0; k < groups_.row; ++k)
-    row_[k] = keys_[k * groups_.stride + offset];
-  sorted_ = row_;
-  SortKeys(sorted_, spare_);
-}
-
-// Notes the runs of more than `few` equal magnitudes. Zeros do not count: it changes nothing whether they
-// stay.
-void RankedKeep::FindRuns(size_t few) {
-  const size_t slots = std::bit_ceil(2 * (sorted_.size() / (few + 1) + 1));
-  if (has_runs_ || runs_.size() != slots) runs_.assign(slots, {});
-  has_runs_ = false;
-  for (size_t begin = 0, end = 0; begin < sorted_.size(); begin = end) {
-    if (sorted_[begin] != 0 && begin + few < sorted_.size() && sorted_[begin + few] == sorted_[begin]) {
-      *RunOf(sorted_[begin]) = {sorted_[begin], static_cast<uint32_t>(begin)};
-      has_runs_ = true;
+    SortRow(offset);
+    for (uint64_t rank = 0; rank < groups_.row; ++rank) {
+      const uint64_t at = group_start + row_[rank].second * groups_.stride + offset;
+      const float uniform = kernels::UniformAt(rule.stream, first_ + at);
+      const bool stays = uniform < Chance(rule, rank, groups_.row);
+      bits_[input][at / 64] |= uint64_t{stays} << (at % 64);  // no branch: nobody foresees chance
     }
-    end = begin + 1;
-    while (end < sorted_.size() && sorted_[end] == sorted_[begin])
-      ++end;
   }
 }
 
-// The slot that holds a magnitude, or a free one.
-RankedKeep::Run* RankedKeep::RunOf(uint32_t key) {
-  constexpr uint32_t kGolden = 0x9e3779b9u;
-  size_t slot = (key * kGolden >> 7) & (runs_.size() - 1);
-  while (runs_[slot].key != 0 && runs_[slot].key != key)
-    slot = (slot + 1) & (runs_.size() - 1);
-  return &runs_[slot];
-}
-
-// The lowest rank whose chance is above `uniform`; chances grow with the rank. The row's length: there is
-// none.
-uint64_t RankedKeep::LeastRank(float uniform) const {
-  const auto row = static_cast<float>(chances_.size());
-  const float grows = chances_.back() - chances_.front();
-  const float guess = grows > 0 ? (uniform - chances_.front()) / grows * row : 0.0F;
-  auto rank = static_cast<uint64_t>(std::clamp(guess, 0.0F, row));
-  rank = std::min<uint64_t>(rank, chances_.size());
-  while (rank > 0 && uniform < chances_[rank - 1])
-    --rank;
-  while (rank < chances_.size() && uniform >= chances_[rank])
-    ++rank;
-  return rank;
-}
-
-void RankedKeep::DecideRow(const KeepRule& rule, size_t input, uint64_t first) {
-  for (uint64_t k = 0; k < groups_.row; ++k) {
-    if (row_[k] == 0) continue;
-    const uint64_t at = first + k * groups_.stride;
-    const float uniform = kernels::UniformAt(rule.stream, first_ + at);
-    Run* run = has_runs_ ? RunOf(row_[k]) : nullptr;
-    const bool stays =
-        run != nullptr && run->key != 0 ? uniform < chances_[run->next_rank++] : StaysBySize(k, uniform);
-    if (stays) bits_[input][at / 64] |= uint64_t{1} << (at % 64);
+// By magnitude, equal ones by position: a stable radix sort, digit by digit from the lowest, where a row has
+// more elements than a digit has values.
+void RankedKeep::SortRow(uint64_t offset) {
+  for (uint64_t k = 0; k < groups_.row; ++k)
+    row_[k] = {keys_[k * groups_.stride + offset], static_cast<uint32_t>(k)};
+  if (groups_.row <= kDigits) return std::sort(row_.begin(), row_.end());
+  for (unsigned shift = 0; shift < 32; shift += kDigitBits) {
+    std::array<uint32_t, kDigits> starts{};
+    for (const auto& [key, position] : row_)
+      ++starts[key >> shift & (kDigits - 1)];
+    uint32_t sum = 0;
+    for (uint32_t& start : starts)
+      sum += std::exchange(start, sum);
+    for (const auto& element : row_)
+      other_[starts[element.first >> shift & (kDigits - 1)]++] = element;
+    std::swap(row_, other_);
   }
-}
-
-// An element stays when its rank is at least the lowest that its random number lets stay: when its magnitude
-// is above the one of that rank. Its own rank is looked for only where the two are equal.
-bool RankedKeep::StaysBySize(uint64_t position, float uniform) const {
-  const uint64_t least = LeastRank(uniform);
-  const uint32_t key = row_[position];
-  if (least == groups_.row || key < sorted_[least]) return false;
-  if (key > sorted_[least]) return true;
-  const auto below = std::lower_bound(sorted_.begin(), sorted_.end(), key) - sorted_.begin();
-  const auto before = std::count(row_.begin(), row_.begin() + static_cast<std::ptrdiff_t>(position), key);
-  return static_cast<uint64_t>(below + before) >= least;
 }
 
 template <typename T>
 void RankedKeep::Apply(size_t input, T* delta, size_t n, uint64_t first) const {
   for (size_t k = 0; k < n; ++k) {
     const uint64_t at = first + k - first_;
-    if ((bits_[input][at / 64] >> (at % 64) & 1) == 0) delta[k] = T{0};
+    const bool stays = (bits_[input][at / 64] >> (at % 64) & 1) != 0;
+    delta[k] = stays ? delta[k] : T{0};
   }
 }
 

@@ -41,31 +41,14 @@ class RankedKeep {
 
  private:
   void DecideGroup(const KeepRule& rule, size_t input, uint64_t group_start);
-  void TakeRow(uint64_t offset);
-  void FindChances(const KeepRule& rule);
-  void FindRuns(size_t few);
-  struct Run;
-  Run* RunOf(uint32_t key);
-  void DecideRow(const KeepRule& rule, size_t input, uint64_t first);
-  bool StaysBySize(uint64_t position, float uniform) const;
-  uint64_t LeastRank(float uniform) const;
+  void SortRow(uint64_t offset);
 
   RankGroups groups_;
   uint64_t first_ = 0, count_ = 0;
-  uint64_t taken_ = 0;                    // of the current input
-  std::vector<uint32_t> keys_;            // of the group that is being taken
-  std::vector<uint32_t> row_;             // of one row of it
-  std::vector<uint32_t> sorted_, spare_;  // the same in order, and room to sort
-  std::vector<float> chances_;            // by rank
-  // Long runs of equal magnitudes in a row, by hash of the magnitude: the rank of the next element of the
-  // run.
-  struct Run {
-    uint32_t key = 0;  // 0: none
-    uint32_t next_rank = 0;
-  };
-  std::vector<Run> runs_;
-  bool has_runs_ = false;
-  std::vector<std::vector<uint64_t>> bits_;  // by input: one bit for each element of the item
+  uint64_t taken_ = 0;                                      // of the current input
+  std::vector<uint32_t> keys_;                              // of the group that is being taken
+  std::vector<std::pair<uint32_t, uint32_t>> row_, other_;  // key and position in the row
+  std::vector<std::vector<uint64_t>> bits_;                 // by input: one bit for each element of the item
 };
 
 }  // namespace mergepipe

@@ -12,8 +12,11 @@
 namespace mergepipe {
 namespace {
 
-constexpr KeepRule kRule = {
-    .kind = KeepRule::Kind::kRanked, .probability = 0.2f, .span = 0.25f, .stream = 99};
+// The chance grows with the magnitude, falls, or is the same for all.
+const KeepRule kRules[] = {
+    {.kind = KeepRule::Kind::kRanked, .probability = 0.2f, .span = 0.25f, .stream = 99},
+    {.kind = KeepRule::Kind::kRanked, .probability = 0.9f, .span = -0.35f, .stream = 98},
+    {.kind = KeepRule::Kind::kRanked, .probability = 0.4f, .span = 0, .stream = 97}};
 
 RankGroups Groups(const std::vector<uint64_t>& shape) {
   const uint64_t elements = std::accumulate(shape.begin(), shape.end(), uint64_t{1}, std::multiplies());
@@ -26,12 +29,13 @@ std::vector<float> Deltas(size_t count, uint32_t seed) {
   std::vector<float> deltas(count);
   for (float& d : deltas)
     d = random() % 3 == 0 ? std::ldexp(static_cast<float>(random()), -static_cast<int>(random() % 60))
-                          : (static_cast<float>(random() % 9) + 1) * (random() % 2 == 0 ? 1.0f : -1.0f);
+                          : static_cast<float>(random() % 9) * (random() % 2 == 0 ? 1.0f : -1.0f);
   return deltas;
 }
 
 // By sorting each row along the second axis.
-std::vector<float> KeepBySorting(std::vector<float> deltas, const std::vector<uint64_t>& shape) {
+std::vector<float> KeepBySorting(const KeepRule& rule, std::vector<float> deltas,
+                                 const std::vector<uint64_t>& shape) {
   const uint64_t row = shape.size() < 2 ? deltas.size() : shape[1];
   uint64_t stride = 1;
   for (size_t axis = 2; axis < shape.size(); ++axis)
@@ -46,8 +50,8 @@ std::vector<float> KeepBySorting(std::vector<float> deltas, const std::vector<ui
                      [&](uint64_t a, uint64_t b) { return std::fabs(all[a]) < std::fabs(all[b]); });
     for (uint64_t rank = 0; rank < row; ++rank) {
       const float share = row > 1 ? static_cast<float>(rank) / static_cast<float>(row - 1) : 0.5f;
-      const float chance = share * 2 * kRule.span + kRule.probability;
-      if (!(kernels::UniformAt(kRule.stream, at[rank]) < chance)) deltas[at[rank]] = 0;
+      const float chance = share * 2 * rule.span + rule.probability;
+      if (!(kernels::UniformAt(rule.stream, at[rank]) < chance)) deltas[at[rank]] = 0;
     }
   }
   return deltas;
@@ -62,11 +66,13 @@ TEST(RankedKeep, KeepsWhatSortingSays) {
     const uint64_t count = std::accumulate(shape.begin(), shape.end(), uint64_t{1}, std::multiplies());
     const std::vector<float> deltas = Deltas(count, 3);
     RankedKeep keep;
-    keep.Begin(Groups(shape), 0, count, 1);
-    keep.Take(kRule, 0, deltas.data(), count);
-    std::vector<float> kept = deltas;
-    keep.Apply(0, kept.data(), count, 0);
-    EXPECT_EQ(kept, KeepBySorting(deltas, shape)) << testing::PrintToString(shape);
+    for (const KeepRule& rule : kRules) {
+      keep.Begin(Groups(shape), 0, count, 1);
+      keep.Take(rule, 0, deltas.data(), count);
+      std::vector<float> kept = deltas;
+      keep.Apply(0, kept.data(), count, 0);
+      EXPECT_EQ(kept, KeepBySorting(rule, deltas, shape)) << testing::PrintToString(shape);
+    }
   }
 }
 
@@ -85,12 +91,12 @@ TEST(RankedKeep, DoesNotDependOnHowTheWorkIsCut) {
       for (size_t i = 0; i < 2; ++i) {
         for (uint64_t at = 0; at < item;) {
           const uint64_t n = std::min<uint64_t>(item - at, 1 + random() % 400);
-          keep.Take(kRule, i, inputs[i].data() + first + at, n);
+          keep.Take(kRules[i], i, inputs[i].data() + first + at, n);
           at += n;
         }
       }
       for (size_t i = 0; i < 2; ++i) {
-        const std::vector<float> want = KeepBySorting(inputs[i], shape);
+        const std::vector<float> want = KeepBySorting(kRules[i], inputs[i], shape);
         for (uint64_t at = 0; at < item;) {
           const uint64_t n = std::min<uint64_t>(item - at, 1 + random() % 400);
           std::vector<float> run(inputs[i].begin() + static_cast<long>(first + at),
