@@ -16,7 +16,6 @@ class Case:
     precise: bool = False  # the referee computes in float64: in float32 its own error is above the tolerance
     options: dict = field(default_factory=dict)  # of mergekit's run
     flags: tuple = ()  # of ours
-    apart: tuple = ()  # tensors that differ by design
     why: str = ""  # that they do
 
     @property
@@ -296,15 +295,6 @@ def in_modules(method, weights):
 FAMILIES = {"llama_tied": 4, "qwen2": 4, "qwen3": 4, "gemma2": 4, "neox": 4, "mixtral": 2, "qwen3_moe": 2, "t5": None, "bert": 3}
 
 
-# What differs by design in some tensors, and is equal in all others.
-DIFFERENT = {
-    "a last slice with more sources than the first": Case(
-        "llama", sliced("linear", [[source("a", 0, 2, weight=1)], [source("b", 2, 4, weight=0.3), source("c", 2, 4, weight=0.7)]], "base"),
-        apart=("lm_head.weight", "model.norm.weight"),
-        why="behind the layers mergekit takes as many sources as the first slice has, mergepipe all of the last one"),
-}
-
-
 SEEDED = {
     f"{method} with another seed": Case("llama", task_vectors(method, density=0.4), options={"random_seed": 7}, flags=("--seed", "7")) for method in ("dare_linear", "della")
 }
@@ -319,7 +309,7 @@ def all_cases():
             del recipes["della_linear"]
         for name, recipe in recipes.items():
             cases[f"{family}: {name}"] = Case(family, recipe)
-    cases |= SEEDED | DIFFERENT
+    cases |= SEEDED
     for case in cases.values():
         case.precise = case.recipe["merge_method"] in PRECISE
     return cases

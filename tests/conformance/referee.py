@@ -66,6 +66,8 @@ def our_random_numbers(seed=0):
         return result
 
     def drawn(chances, **_):
+        if not ((chances >= 0) & (chances <= 1)).all():
+            raise RuntimeError("a chance lies between 0 and 1")  # as torch says
         numbers = randomness.uniform(randomness.stream(seed, expert[0], tensor[0]), tuple(chances.shape))
         return (torch.from_numpy(numbers) < chances).to(chances.dtype)
 

@@ -24,10 +24,9 @@ def test_recipe(name, mp, zoo, results, tmp_path):
     got = checkpoints.read_checkpoint(out)
     assert sorted(got) == sorted(want)
     assert {n: t.shape for n, t in got.items()} == {n: t.shape for n, t in want.items()}
-    difference, where = largest_difference(got, want, case.apart)
+    difference, where = largest_difference(got, want)
     results.append(row(name, case, difference))
     assert difference <= TOLERANCE, where
-    assert all(largest_difference({n: got[n]}, {n: want[n]})[0] > TOLERANCE for n in case.apart), "what differs by design differs no more"
     ours = json.loads((out / "config.json").read_text())
     assert layer_count(ours) == layer_count(config)
     assert ours["vocab_size"] == config["vocab_size"] and ours["architectures"] == config["architectures"]

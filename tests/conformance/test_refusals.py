@@ -60,3 +60,11 @@ def test_refused(name, mp, zoo, tmp_path):
     run = mp.run("merge", mp.recipe(recipe), out, cwd=folder)
     assert run.status == 2 and run.err.strip(), run
     assert not out.exists()
+
+
+def test_a_last_slice_with_more_sources_than_the_first_is_refused_here_alone(mp, zoo, tmp_path):
+    """mergekit takes as many of them as the first slice has for what stands behind the layers, and drops the rest without a word."""
+    recipe = sliced("linear", [[source("a", 0, 2, weight=1)], [source("b", 2, 4, weight=0.3), source("c", 2, 4, weight=0.7)]], "base")
+    referee.merge(zoo("llama"), recipe, tmp_path / "theirs")
+    run = mp.run("merge", mp.recipe(recipe), mp.fresh("out"), cwd=zoo("llama"))
+    assert run.status == 2 and "lm_head.weight" in run.err

@@ -67,8 +67,9 @@ RECIPES = {
     "ties with a union": united("ties", each={"weight": 0.5, "density": 0.6}),
     "task_arithmetic with a union": united("task_arithmetic", each=W),
     "task_arithmetic with a union, padded": united("task_arithmetic", each=W, pad_to_multiple_of=16),
-    "dare_ties with a union": united("dare_ties", each={"weight": 0.5, "density": 0.6}),
-    "della with a union, padded": united("della", each={"weight": 0.5, "density": 0.6}, pad_to_multiple_of=16),
+    # By chance: over the base's vocabulary, since mergekit's order of a union is another one every time, and chance goes by rows.
+    "dare_ties with the base's": models("dare_ties", "base", ["chat", "shuffled"], {"weight": 0.5, "density": 0.6}, tokenizer={"source": "base"}),
+    "della with the base's, padded": models("della", "base", ["chat", "shuffled"], {"weight": 0.5, "density": 0.6}, tokenizer={"source": "base", "pad_to_multiple_of": 16}),
     "breadcrumbs with a union": united("breadcrumbs", "chat", "shuffled", each={"weight": 0.5, "density": 0.6, "gamma": 0.05}),
     "sce with a union": united("sce", parameters={"select_topk": 1.0}),
     "model_stock with a union": united("model_stock", parameters={"filter_wise": True}),
