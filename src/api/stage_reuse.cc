@@ -30,7 +30,7 @@ void AddSideFiles(const Checkpoint& model, bool is_donor, Sha256& sha) {
   if (!names || model.is_planned()) return;  // a stage is known by its key
   for (const std::string& name : *names) {
     const auto origin = model.OriginOf(name);
-    const bool counts = is_donor || name == kConfigName || IsTokenizerFile(name);
+    const bool counts = is_donor || name == kConfigName || FollowsTokenizer(name);
     if (origin && counts) sha.Update(Format("{} {}\n", name, StampText(origin->path)));
   }
 }

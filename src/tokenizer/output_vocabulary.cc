@@ -70,10 +70,13 @@ class OutputBuilder {
     for (size_t m = 1; m < request_.models.size(); ++m) {
       if (Model(m).vocabulary != nullptr) AppendOrdinary(Model(m), settings);
     }
+    std::unordered_set<uint32_t> beside;  // of the first model's
+    for (const AddedToken& added : Model(0).vocabulary->added)
+      beside.insert(added.token);
     for (const uint32_t token : order) {
       if (present_.count(token) == 0) {
         Append(token, settings[token]);
-      } else if (!Model(0).vocabulary->IsAdded(token)) {
+      } else if (beside.count(token) == 0) {
         const uint32_t id = *Model(0).vocabulary->IdOf(token);
         out_.appended.push_back({token, id, settings[token]});
       }

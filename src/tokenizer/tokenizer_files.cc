@@ -249,6 +249,10 @@ bool IsTokenizerFile(const std::string& path) {
          std::find(kTokenizerFiles.begin(), kTokenizerFiles.end(), path) != kTokenizerFiles.end();
 }
 
+bool FollowsTokenizer(const std::string& path) {
+  return IsTokenizerFile(path) || path == "generation_config.json";
+}
+
 bool IsEditedFile(const std::string& path) {
   return path == "tokenizer.json" || path == "tokenizer_config.json" || path == "added_tokens.json" ||
          path == "special_tokens_map.json";

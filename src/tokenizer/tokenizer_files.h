@@ -20,6 +20,8 @@ TokenizerEdit EditOf(const OutputVocabulary& vocabulary, const TokenTable& table
 
 /// True for files that belong to a tokenizer, so that they come from the model whose tokenizer is taken.
 bool IsTokenizerFile(const std::string& relative_path);
+/// True for those and for files that speak of its tokens by number.
+bool FollowsTokenizer(const std::string& relative_path);
 
 /// True for files that an edit rewrites; all others are copied.
 bool IsEditedFile(const std::string& relative_path);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_set>
 
 #include "base/text.h"
 #include "base/try.h"
@@ -182,7 +183,7 @@ class VocabularyReader {
       const auto id = ParseUnsigned(number);
       if (!id) return Misshapen(file, "added_tokens_decoder");
       const bool known = entry.is_object() && entry.contains("content") && entry["content"].is_string() &&
-                         vocabulary_.IsAdded(table_.Intern(entry["content"].get<std::string>()));
+                         added_.count(table_.Intern(entry["content"].get<std::string>())) > 0;
       if (!known) MP_TRY(AddEntry(file, OrderedJson(*id), entry));
     }
     return {};
@@ -200,6 +201,7 @@ class VocabularyReader {
     const auto number = id.get<uint32_t>();
     vocabulary_.Set(token, number);
     vocabulary_.added.push_back({token, number, SettingsOf(entry)});
+    added_.insert(token);
     return {};
   }
 
@@ -210,6 +212,7 @@ class VocabularyReader {
   const Checkpoint& model_;
   TokenTable& table_;
   Vocabulary vocabulary_;
+  std::unordered_set<uint32_t> added_;  // the tokens of vocabulary_.added
 };
 
 }  // namespace
@@ -232,10 +235,6 @@ Result<void> Vocabulary::Finish(const TokenTable& table, const std::string& wher
   std::stable_sort(added.begin(), added.end(),
                    [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
   return {};
-}
-
-bool Vocabulary::IsAdded(uint32_t token) const {
-  return std::any_of(added.begin(), added.end(), [&](const AddedToken& a) { return a.token == token; });
 }
 
 OrderedJson PlainTokenSettings() {

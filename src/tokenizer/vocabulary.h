@@ -35,7 +35,6 @@ class Vocabulary {
   uint32_t TokenAt(uint64_t id) const { return id < tokens_.size() ? tokens_[id] : TokenTable::kNone; }
   /// The largest id + 1.
   uint64_t size() const { return tokens_.size(); }
-  bool IsAdded(uint32_t token) const;
 
   std::vector<AddedToken> added;  ///< by id
   std::string model_type;         ///< of tokenizer.json: BPE, WordPiece, …; "" without one

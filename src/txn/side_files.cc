@@ -62,6 +62,17 @@ bool SetVocabSize(OrderedJson& config, uint64_t rows) {
   return true;
 }
 
+// Numbers of tokens that stand in a config: those of the model whose tokenizer is taken.
+bool SetTokenIds(OrderedJson& config, const OrderedJson& theirs) {
+  bool changed = false;
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    if (!theirs.contains(key) || (config.contains(key) && config[key] == theirs[key])) continue;
+    config[key] = theirs[key];
+    changed = true;
+  }
+  return changed;
+}
+
 const Checkpoint& TokenizerModel(const ResolvedMerge& merge) {
   return *merge.models[merge.tokenizer ? merge.tokenizer->model : merge.donor].checkpoint;
 }
@@ -71,7 +82,7 @@ Result<std::map<std::string, SideFileOrigin>> SideFilesOf(const ResolvedMerge& m
   std::map<std::string, SideFileOrigin> files;
   for (const Checkpoint* owner : {&Donor(merge), &TokenizerModel(merge)}) {
     for (const std::string& name : MP_TRY(owner->SideFiles())) {
-      const bool belongs = owner == (IsTokenizerFile(name) ? &TokenizerModel(merge) : &Donor(merge));
+      const bool belongs = owner == (FollowsTokenizer(name) ? &TokenizerModel(merge) : &Donor(merge));
       const auto origin = belongs ? owner->OriginOf(name) : std::nullopt;
       if (origin) files[name] = *origin;
     }
@@ -195,6 +206,13 @@ Result<OrderedJson> EditedConfig(const ResolvedMerge& merge) {
   }
   for (OrderedJson* level : levels) {
     if (merge.tokenizer) changed = SetVocabSize(*level, merge.tokenizer->rows) || changed;
+  }
+  if (&TokenizerModel(merge) != &Donor(merge)) {
+    const OrderedJson theirs = MP_TRY(TokenizerModel(merge).Config());
+    const bool inner =
+        theirs.is_object() && theirs.contains("text_config") && theirs["text_config"].is_object();
+    for (OrderedJson* level : levels)
+      changed = SetTokenIds(*level, level != &config && inner ? theirs["text_config"] : theirs) || changed;
   }
   for (const SlicedStack& stack : merge.sliced)
     changed = FitLayers(stack, config) || changed;

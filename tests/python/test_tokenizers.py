@@ -228,6 +228,19 @@ def test_equal_vocabularies_copy_the_tokenizer_and_merge_as_ever(mp, family):
     assert (with_tokenizer / "model.safetensors").read_bytes() == (without / "model.safetensors").read_bytes()
 
 
+def test_numbers_of_tokens_are_those_of_the_tokenizer_that_is_taken(mp, tmp_path):
+    """Else a model that takes another tokenizer ends its sentences at another token."""
+    for name, tokens, end in (("base", BASE, 2), ("chat", [*BASE, *CHAT], 9)):
+        folder = vocabularies.model(tmp_path / name, tokens, end) or tmp_path / name
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"eos_token_id": [end]}))
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": end}))
+    for source, end in (("chat", 9), ("base", 2), ("union", 2)):
+        out = mp.merge(weighted(["base", "chat"], base="base", tokenizer_source=source), cwd=tmp_path)
+        assert json.loads((out / "config.json").read_text())["eos_token_id"] == [end]
+        assert json.loads((out / "generation_config.json").read_text())["eos_token_id"] == end
+
+
 def test_the_rest_of_tokenizer_json_keeps_its_bytes(mp, family):
     out = mp.merge(weighted(["base", "chat"], base="base", tokenizer_source="union"), cwd=family)
     before, after = ((f / "tokenizer.json").read_text() for f in (family / "base", out))
