@@ -29,11 +29,9 @@ std::vector<ParamSpec> BreadcrumbsParams() {
 }
 
 Result<StatisticsRequest> RequestBreadcrumbs(const TensorFacts& facts, const TensorParams& params) {
-  StatisticsRequest request;
-  for (size_t i = 0; i < params.inputs.size(); ++i)
-    request.keep.push_back(Keep(facts, params.Get(i, "density"), params.Get(i, "gamma")));
-  request.l1 = params.Get("rescale") != 0;
-  return request;
+  return RequestSparsified(params, [&](size_t i) -> Result<KeepRule> {
+    return Keep(facts, params.Get(i, "density"), params.Get(i, "gamma"));
+  });
 }
 
 }  // namespace mergepipe

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "methods/method.h"
+#include "methods/combine.h"
 
 namespace mergepipe {
 
@@ -40,10 +40,12 @@ void ApplyChanges(const Constants& constants, Tile<T>& tile) {
   tile.loops->add_to_base(tile.base, mix, tile.out, tile.n);
 }
 
-/// Where deltas are dense most elements are changed by all inputs, and their mean is taken.
-inline std::vector<double> ChangeCoefficients(const TensorFacts&, const TensorParams& params) {
-  const size_t inputs = params.inputs.size();
-  return std::vector<double>(inputs, 1.0 / static_cast<double>(std::max<size_t>(1, inputs)));
+/// epsilon.
+inline ParamSpec LeastChangeParam() {
+  return {.name = "epsilon",
+          .default_value = 1e-5,
+          .minimum = 0.0,
+          .doc = "a model changes an element where it moves it by more than this"};
 }
 
 }  // namespace mergepipe

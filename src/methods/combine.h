@@ -4,6 +4,12 @@
 
 namespace mergepipe {
 
+/// 1/N for each of N inputs: the coefficients of methods that come near the mean.
+inline std::vector<double> EvenCoefficients(const TensorFacts&, const TensorParams& params) {
+  const size_t inputs = params.inputs.size();
+  return std::vector<double>(inputs, inputs == 0 ? 0.0 : 1.0 / static_cast<double>(inputs));
+}
+
 /// out = Σ c_i x_i in the order of the inputs; inputs with coefficient 0 are left out, so that they change no
 /// bit. `add` is one of loops.add_scaled and loops.add_fused.
 template <typename T>

@@ -40,6 +40,13 @@ class Gram {
   size_t inputs_;
 };
 
+/// The shares sin((1-t)Ω)/sin Ω and sin(tΩ)/sin Ω of two vectors on the arc between them, cos Ω given; it
+/// must not be 1 or -1.
+inline std::vector<double> ArcShares(double cosine, double t) {
+  const double angle = std::acos(cosine);
+  return {std::sin((1 - t) * angle) / std::sin(angle), std::sin(t * angle) / std::sin(angle)};
+}
+
 /// θ = Σ weights_i x_i, added to the base where the inputs are deltas.
 template <typename T>
 void ApplyCombination(const Constants& constants, Tile<T>& tile) {

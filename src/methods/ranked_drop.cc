@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/text.h"
-#include "base/try.h"
 #include "kernels/uniform.h"
 
 namespace mergepipe {
@@ -49,14 +48,8 @@ std::vector<ParamSpec> RankedDropParams(bool normalize) {
 }
 
 Result<StatisticsRequest> RequestRankedDrop(const TensorFacts& facts, const TensorParams& params) {
-  StatisticsRequest request;
-  bool drops = false;
-  for (size_t i = 0; i < params.inputs.size(); ++i) {
-    request.keep.push_back(MP_TRY(Keep(facts, i, params.Get(i, "density"), params.Get(i, "epsilon"))));
-    drops = drops || request.keep.back().kind == KeepRule::Kind::kRanked;
-  }
-  request.l1 = drops && params.Get("rescale") != 0;
-  return request;
+  return RequestDropped(
+      params, [&](size_t i) { return Keep(facts, i, params.Get(i, "density"), params.Get(i, "epsilon")); });
 }
 
 RankGroups RankGroups::Of(const TensorFacts& facts) {

@@ -36,11 +36,26 @@ std::vector<ParamSpec> TaskVectorParams(bool normalize, bool rescale) {
        .default_value = rescale,
        .doc = "scale what is kept so that the task vector's L1 norm stays"},
       {.name = "lambda", .default_value = 1.0, .doc = "factor on the mixed task vector"},
-      {.name = "int8_mask",
-       .type = ParamType::kBool,
-       .default_value = 0.0,
-       .doc = "accepted for mergekit's sake; changes no number"},
+      MaskTypeParam(),
   };
+}
+
+ParamSpec MaskTypeParam() {
+  return {.name = "int8_mask",
+          .type = ParamType::kBool,
+          .default_value = 0.0,
+          .doc = "accepted for mergekit's sake; changes no number"};
+}
+
+Method TaskVectorMethod(Mix mix, Method record) {
+  const bool elects = mix == Mix::kElected;
+  record.min_inputs = 1;
+  record.prepare = PrepareTaskVectors;
+  record.apply32 = elects ? ApplyElected<float> : ApplySum<float>;
+  record.apply64 = elects ? ApplyElected<double> : ApplySum<double>;
+  record.coefficients = TaskVectorCoefficients;
+  record.elects_signs = elects;
+  return record;
 }
 
 KeepRule KeepLargest(const TensorFacts& facts, double density) {

@@ -3,21 +3,19 @@
 namespace mergepipe {
 
 const Method& Method_breadcrumbs() {
-  static const Method method = {
-      .name = "breadcrumbs",
-      .summary = "drops the largest and the smallest elements of each task vector and adds the weighted rest",
-      .paper = "Davari, Belilovsky 2023, Model Breadcrumbs, arXiv:2312.06795",
-      .formula =
-          "θ = θ_0 + λ Σ w_i Δ'_i, Δ'_i = Δ_i without its gamma·n largest elements, of the others the "
-          "density·n largest",
-      .min_inputs = 1,
-      .params = BreadcrumbsParams(),
-      .request = RequestBreadcrumbs,
-      .prepare = PrepareTaskVectors,
-      .apply32 = ApplySum<float>,
-      .apply64 = ApplySum<double>,
-      .coefficients = TaskVectorCoefficients,
-  };
+  static const Method method = TaskVectorMethod(
+      Mix::kSum,
+      {
+          .name = "breadcrumbs",
+          .summary =
+              "drops the largest and the smallest elements of each task vector and adds the weighted rest",
+          .paper = "Davari, Belilovsky 2023, Model Breadcrumbs, arXiv:2312.06795",
+          .formula =
+              "θ = θ_0 + λ Σ w_i Δ'_i, Δ'_i = Δ_i without its gamma·n largest elements, of the others the "
+              "density·n largest",
+          .params = BreadcrumbsParams(),
+          .request = RequestBreadcrumbs,
+      });
   return method;
 }
 

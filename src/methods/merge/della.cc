@@ -3,24 +3,19 @@
 namespace mergepipe {
 
 const Method& Method_della() {
-  static const Method method = {
-      .name = "della",
-      .summary =
-          "drops elements of each task vector by chance, small ones rather than large ones, elects a sign, "
-          "mixes what agrees",
-      .paper = "Deep et al. 2024, DELLA-Merging, arXiv:2406.11617",
-      .formula =
-          "θ = θ_0 + λ Σ w_i m_i Δ_i s_i [sign agrees] / Σ w_i [sign agrees], m_i ~ Bernoulli(density − ε + "
-          "2ε · rank of |Δ_i| in its row), s_i = ‖Δ_i‖₁/‖m_i Δ_i‖₁",
-      .min_inputs = 1,
-      .params = RankedDropParams(/*normalize=*/true),
-      .request = RequestRankedDrop,
-      .prepare = PrepareTaskVectors,
-      .apply32 = ApplyElected<float>,
-      .apply64 = ApplyElected<double>,
-      .coefficients = TaskVectorCoefficients,
-      .elects_signs = true,
-  };
+  static const Method method = TaskVectorMethod(
+      Mix::kElected, {
+                         .name = "della",
+                         .summary = "drops elements of each task vector by chance, small ones rather than "
+                                    "large ones, elects a sign, "
+                                    "mixes what agrees",
+                         .paper = "Deep et al. 2024, DELLA-Merging, arXiv:2406.11617",
+                         .formula = "θ = θ_0 + λ Σ w_i m_i Δ_i s_i [sign agrees] / Σ w_i [sign agrees], m_i "
+                                    "~ Bernoulli(density − ε + "
+                                    "2ε · rank of |Δ_i| in its row), s_i = ‖Δ_i‖₁/‖m_i Δ_i‖₁",
+                         .params = RankedDropParams(/*normalize=*/true),
+                         .request = RequestRankedDrop,
+                     });
   return method;
 }
 

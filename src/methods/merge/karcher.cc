@@ -92,12 +92,6 @@ Constants Prepare(const TensorFacts& facts, const TensorParams& params, const Te
   return {.weights = std::move(weights), .domain = facts.domain};
 }
 
-// As if the sphere were flat.
-std::vector<double> Coefficients(const TensorFacts&, const TensorParams& params) {
-  const size_t inputs = params.inputs.size();
-  return std::vector<double>(inputs, 1.0 / static_cast<double>(inputs));
-}
-
 }  // namespace
 
 const Method& Method_karcher() {
@@ -123,7 +117,7 @@ const Method& Method_karcher() {
       .prepare = Prepare,
       .apply32 = ApplyCombination<float>,
       .apply64 = ApplyCombination<double>,
-      .coefficients = Coefficients,
+      .coefficients = EvenCoefficients,  // as if the sphere were flat
   };
   return method;
 }

@@ -34,12 +34,6 @@ Constants Prepare(const TensorFacts& facts, const TensorParams& params, const Te
   return PrepareVectors(Vectors(facts), facts, params.inputs.size(), statistics, TowardsTheMean);
 }
 
-// As if all task vectors were parallel: their mean.
-std::vector<double> Coefficients(const TensorFacts&, const TensorParams& params) {
-  const size_t inputs = params.inputs.size();
-  return std::vector<double>(inputs, 1.0 / static_cast<double>(inputs));
-}
-
 }  // namespace
 
 const Method& Method_model_stock() {
@@ -57,7 +51,7 @@ const Method& Method_model_stock() {
       .prepare = Prepare,
       .apply32 = ApplyVectors<float>,
       .apply64 = ApplyVectors<double>,
-      .coefficients = Coefficients,
+      .coefficients = EvenCoefficients,  // as if all task vectors were parallel
   };
   return method;
 }

@@ -31,8 +31,7 @@ std::vector<double> OnTheArc(const Gram& gram, double t) {
   const double lengths = std::max(gram.Norm(0), kTinyNorm) * std::max(gram.Norm(1), kTinyNorm);
   const double cosine = std::clamp(gram.Of(0, 1) / lengths, -1.0, 1.0);
   if (1 - cosine * cosine <= kColinear) return {1 - t, t};
-  const double angle = std::acos(cosine);
-  return {std::sin((1 - t) * angle) / std::sin(angle), std::sin(t * angle) / std::sin(angle)};
+  return ArcShares(cosine, t);
 }
 
 Constants Prepare(const TensorFacts& facts, const TensorParams& params, const TensorStatistics& statistics) {

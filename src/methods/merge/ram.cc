@@ -16,14 +16,11 @@ const Method& Method_ram() {
       .paper = "Yuan et al. 2026, Behavior Knowledge Merge in Reinforced Agentic Models, arXiv:2601.13572",
       .formula = "θ = θ_0 + Σ_i a_i Δ_i / max(1, Σ_j a_j), a_i = [|Δ_i| > ε]",
       .min_inputs = 1,
-      .params = {{.name = "epsilon",
-                  .default_value = 1e-5,
-                  .minimum = 0.0,
-                  .doc = "a model changes an element where it moves it by more than this"}},
+      .params = {LeastChangeParam()},
       .prepare = Prepare,
       .apply32 = ApplyChanges<float>,
       .apply64 = ApplyChanges<double>,
-      .coefficients = ChangeCoefficients,
+      .coefficients = EvenCoefficients,  // where deltas are dense most elements are changed by all
   };
   return method;
 }

@@ -90,15 +90,12 @@ const Method& Method_ramplus_tl() {
                  {.name = "alpha",
                   .default_value = 0.2,
                   .doc = "largest ratio of shared to lone changes that counts"},
-                 {.name = "epsilon",
-                  .default_value = 1e-5,
-                  .minimum = 0.0,
-                  .doc = "a model changes an element where it moves it by more than this"}},
+                 LeastChangeParam()},
       .request = Request,
       .prepare = Prepare,
       .apply32 = ApplyChanges<float>,
       .apply64 = ApplyChanges<double>,
-      .coefficients = ChangeCoefficients,
+      .coefficients = EvenCoefficients,  // where deltas are dense most elements are changed by all
   };
   return method;
 }

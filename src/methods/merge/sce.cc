@@ -2,6 +2,7 @@
 #include <bit>
 #include <cmath>
 
+#include "methods/combine.h"
 #include "methods/joint_statistics.h"
 #include "methods/task_vectors.h"
 
@@ -179,24 +180,14 @@ Constants Prepare(const TensorFacts& facts, const TensorParams& params, const Te
   return constants;
 }
 
-std::vector<double> Coefficients(const TensorFacts&, const TensorParams& params) {
-  const size_t inputs = params.inputs.size();
-  return std::vector<double>(inputs, 1.0 / static_cast<double>(std::max<size_t>(1, inputs)));
-}
-
 // The sign of Σ Δ_i is elected; what agrees with it is averaged by weight.
 template <typename T>
 void Apply(const Constants& constants, Tile<T>& tile) {
   const auto& loops = *tile.loops;
-  T* vote = tile.out;
   T* mix = tile.scratch[0];
   T* weight = tile.scratch[1];
-  for (size_t k = 0; k < tile.n; ++k)
-    vote[k] = mix[k] = weight[k] = T{0};
-  for (const T* input : tile.inputs)
-    loops.add_scaled(vote, input, T{1}, tile.n);
-  for (size_t i = 0; i < tile.inputs.size(); ++i)
-    loops.add_agreeing(vote, tile.inputs[i], static_cast<T>(constants.weights[i]), mix, weight, tile.n);
+  Elect(
+      constants, [](size_t) { return 1.0; }, tile);
   for (size_t k = 0; k < tile.n; ++k)
     weight[k] = std::max(weight[k], static_cast<T>(kTinyShare));
   loops.divide_by(mix, weight, tile.n);
@@ -219,17 +210,14 @@ const Method& Method_sce() {
       .params = {{.name = "select_topk",
                   .default_value = 1.0,
                   .doc = "share of the elements whose variance is not 0 that is kept; from 1 on all are"},
-                 {.name = "int8_mask",
-                  .type = ParamType::kBool,
-                  .default_value = 0.0,
-                  .doc = "accepted for mergekit's sake; changes no number"}},
+                 MaskTypeParam()},
       .request = Request,
       .prepare = Prepare,
       .apply32 = Apply<float>,
       .apply64 = Apply<double>,
       .score32 = Variance<float>,
       .score64 = Variance<double>,
-      .coefficients = Coefficients,
+      .coefficients = EvenCoefficients,
       .elects_signs = true,
   };
   return method;

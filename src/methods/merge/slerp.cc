@@ -1,7 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
-#include "methods/combine.h"
+#include "methods/gram_combination.h"
 
 namespace mergepipe {
 namespace {
@@ -14,25 +15,16 @@ Result<StatisticsRequest> Request(const TensorFacts&, const TensorParams&) {
   return StatisticsRequest{.gram = true};
 }
 
-// Coefficients of base and other: sin((1-t)θ)/sin θ and sin(tθ)/sin θ, or (1-t) and t where they are nearly
-// parallel.
+// The shares of base and other on the arc, or (1-t) and t where they are nearly parallel.
 Constants Prepare(const TensorFacts& facts, const TensorParams& params, const TensorStatistics& statistics) {
-  const size_t base = *facts.base_input;
-  const size_t other = 1 - base;
   const double t = static_cast<float>(params.Get("t"));
-  const auto norm = [&](size_t i) { return std::sqrt(statistics.gram[i * 2 + i]); };
-  const auto unit = [&](size_t i) { return norm(i) > kTinyNorm ? norm(i) : 1.0; };
-  const double cosine = std::clamp(statistics.gram[1] / (unit(0) * unit(1)), -1.0, 1.0);
-  Constants constants;
-  constants.weights = {0, 0};
-  if (std::fabs(cosine) > kParallel) {
-    constants.weights[base] = 1 - t;
-    constants.weights[other] = t;
-  } else {
-    const double theta = std::acos(cosine);
-    constants.weights[base] = std::sin((1 - t) * theta) / std::sin(theta);
-    constants.weights[other] = std::sin(t * theta) / std::sin(theta);
-  }
+  const Gram gram(statistics.gram.data(), 2);
+  const auto unit = [&](size_t i) { return gram.Norm(i) > kTinyNorm ? gram.Norm(i) : 1.0; };
+  const double cosine = std::clamp(gram.Of(0, 1) / (unit(0) * unit(1)), -1.0, 1.0);
+  const std::vector<double> shares =
+      std::fabs(cosine) > kParallel ? std::vector<double>{1 - t, t} : ArcShares(cosine, t);
+  Constants constants{.weights = shares, .domain = facts.domain};
+  if (*facts.base_input == 1) std::swap(constants.weights[0], constants.weights[1]);
   return constants;
 }
 
@@ -41,11 +33,6 @@ std::vector<double> Coefficients(const TensorFacts& facts, const TensorParams& p
   std::vector<double> coefficients = {params.Get("t"), params.Get("t")};
   coefficients[*facts.base_input] = 1 - params.Get("t");
   return coefficients;
-}
-
-template <typename T>
-void Apply(const Constants& constants, Tile<T>& tile) {
-  CombineValues(constants.weights, tile, tile.loops->add_scaled);
 }
 
 }  // namespace
@@ -64,8 +51,8 @@ const Method& Method_slerp() {
                   .doc = "0 gives the base, 1 the other model; not limited to [0, 1]"}},
       .request = Request,
       .prepare = Prepare,
-      .apply32 = Apply<float>,
-      .apply64 = Apply<double>,
+      .apply32 = ApplyCombination<float>,
+      .apply64 = ApplyCombination<double>,
       .coefficients = Coefficients,
   };
   return method;
