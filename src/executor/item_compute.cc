@@ -57,7 +57,7 @@ class ItemCompute::Typed {
     std::vector<uint64_t> equals(cuts.size(), 0);
     const size_t by_input = cuts.size() - (statistics.joint.threshold ? 1 : 0);
     for (size_t c = 0; c < by_input; ++c) {
-      if (!CutsAmongEquals(cuts[c])) continue;
+      if (!cuts[c].CutsAmongEquals()) continue;
       const size_t i = c % inputs_.size();
       ForTiles(item, [&](uint64_t at, size_t n) {
         if (IsZeroDelta(item, i, at)) return;
@@ -65,7 +65,7 @@ class ItemCompute::Typed {
         equals[c] += loops_.count_equal(inputs_[i], n, cuts[c].key);
       });
     }
-    if (!statistics.joint.threshold || !CutsAmongEquals(cuts.back())) return equals;
+    if (!statistics.joint.threshold || !cuts.back().CutsAmongEquals()) return equals;
     ForTiles(item, [&](uint64_t at, size_t n) {
       LoadAll(item, at, n);
       Score(scratch_[0], n);
@@ -232,12 +232,7 @@ class ItemCompute::Typed {
   void Select(const Threshold& threshold, uint64_t* equals_left, uint64_t first, size_t n) {
     T* score = scratch_[0];
     Score(score, n);
-    const KeepRule rule{.kind = KeepRule::Kind::kLargest};
-    KeepElements(rule, threshold, equals_left, score, n, first, loops_);
-    for (T* input : inputs_) {
-      for (size_t k = 0; k < n; ++k)
-        input[k] = score[k] != 0 ? input[k] : T{0};
-    }
+    SelectByScore<T>(threshold, equals_left, score, inputs_, n, first, loops_);
   }
 
   void Run(const Constants& constants, Tile<float>& tile) const {

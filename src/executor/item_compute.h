@@ -58,11 +58,6 @@ class ItemCompute {
   /// Finds the first NaN, or infinity that not all inputs share, among the stored values.
   std::optional<NonFinite> FindNonFinite(const ItemData& item, TileMemory& memory) const;
 
-  /// True for inputs whose trimming cuts among equals that have to be counted.
-  static bool CutsAmongEquals(const Threshold& threshold) {
-    return threshold.equal_kept < threshold.equal_total && !threshold.cut_index;
-  }
-
  private:
   template <typename T>
   class Typed;

@@ -28,7 +28,8 @@ void TensorMerge::FinishRound() {
 void TensorMerge::Prepare() {
   constants_ = merge_.method->prepare(tensor_.facts, merge_.params[tensor_.params], statistics_);
   cuts_ = statistics_.Cuts();
-  cuts_among_equals_ = std::any_of(cuts_.begin(), cuts_.end(), ItemCompute::CutsAmongEquals);
+  cuts_among_equals_ =
+      std::any_of(cuts_.begin(), cuts_.end(), [](const Threshold& cut) { return cut.CutsAmongEquals(); });
 }
 
 }  // namespace mergepipe

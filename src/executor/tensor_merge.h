@@ -61,7 +61,7 @@ class EqualsChain {
     const std::lock_guard lock(mutex_);
     before_.resize(cuts.size(), 0);
     for (size_t i = 0; i < cuts.size(); ++i) {
-      if (ItemCompute::CutsAmongEquals(cuts[i]) && before_[i] < cuts[i].equal_kept) return false;
+      if (cuts[i].CutsAmongEquals() && before_[i] < cuts[i].equal_kept) return false;
     }
     return true;
   }

@@ -83,6 +83,9 @@ struct Threshold {
   uint64_t equal_kept = 0;   ///< the first so many of them stay
   /// Where known: those of them stay whose index in the tensor is below this. Else they are counted.
   std::optional<uint64_t> cut_index;
+
+  /// True where some of the equal elements stay and some go, and which is not known but by counting.
+  bool CutsAmongEquals() const { return equal_kept < equal_total && !cut_index; }
 };
 
 /// What a method's own statistics give: their meaning is the method's.

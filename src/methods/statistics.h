@@ -94,6 +94,18 @@ template <typename T>
 void KeepElements(const KeepRule& rule, const Threshold& threshold, uint64_t* equals_left, T* delta, size_t n,
                   uint64_t first_index, const kernels::Loops<T>& loops);
 
+/// A selection that all inputs share: where an element's score is not kept by the threshold, it becomes 0 in
+/// every input. `score` is used up.
+template <typename T>
+void SelectByScore(const Threshold& threshold, uint64_t* equals_left, T* score, std::span<T* const> inputs,
+                   size_t n, uint64_t first_index, const kernels::Loops<T>& loops) {
+  KeepElements({.kind = KeepRule::Kind::kLargest}, threshold, equals_left, score, n, first_index, loops);
+  for (T* input : inputs) {
+    for (size_t k = 0; k < n; ++k)
+      input[k] = score[k] != 0 ? input[k] : T{0};
+  }
+}
+
 /// The other end: elements above the threshold go, and so do the first `equals_left` of those that equal it.
 template <typename T>
 void DropOutliers(const Threshold& threshold, uint64_t* equals_left, T* delta, size_t n, uint64_t first_index,

@@ -131,17 +131,6 @@ class Run {
       DropOutliers(statistics.outliers[i], &equals_left[m_.inputs.size() + i], values, n, at, loops_);
   }
 
-  // Elements whose score is not among the largest go in every input.
-  void Select(Values& values, size_t n, size_t at, const Threshold& threshold, uint64_t* equals_left) const {
-    std::vector<float> score(n);
-    m_.method->score32(values.pointers, score.data(), n);
-    KeepElements({.kind = KeepRule::Kind::kLargest}, threshold, equals_left, score.data(), n, at, loops_);
-    for (std::vector<float>& v : values.values) {
-      for (size_t k = 0; k < n; ++k)
-        v[k] = score[k] != 0 ? v[k] : 0.0f;
-    }
-  }
-
   void Apply(size_t at, size_t n, const Constants& constants, const TensorStatistics& statistics,
              std::vector<uint64_t>& equals_left, std::vector<float>& out) const {
     Values values(*this, at, n);
@@ -150,7 +139,12 @@ class Run {
       if (!constants.rescale.empty() && constants.rescale[i] != 1)
         loops_.scale(values.pointers[i], static_cast<float>(constants.rescale[i]), n);
     }
-    if (statistics.joint.threshold) Select(values, n, at, *statistics.joint.threshold, &equals_left.back());
+    if (statistics.joint.threshold) {
+      std::vector<float> score(n);
+      m_.method->score32(values.pointers, score.data(), n);
+      SelectByScore<float>(*statistics.joint.threshold, &equals_left.back(), score.data(), values.pointers, n,
+                           at, loops_);
+    }
     std::vector<float> scratch[2] = {std::vector<float>(n), std::vector<float>(n)};
     Tile<float> tile{.n = n,
                      .first = at,

@@ -1,9 +1,8 @@
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "methods/combine.h"
-#include "methods/joint_statistics.h"
+#include "methods/statistics.h"
 #include "methods/task_vectors.h"
 
 namespace mergepipe {
@@ -44,7 +43,7 @@ class SelectedEnergies : public JointStatistics {
         selection_(elements, 1, /*l1=*/false),
         energies_(inputs) {}
 
-  bool InOrder() const override { return round_ == select_rounds_ && CutsAmongEquals(); }
+  bool InOrder() const override { return round_ == select_rounds_ && threshold_.CutsAmongEquals(); }
   void Add(JointScratch& scratch, const StatisticsTile<float>& tile) override { AddTile(scratch, tile); }
   void Add(JointScratch& scratch, const StatisticsTile<double>& tile) override { AddTile(scratch, tile); }
 
@@ -65,9 +64,10 @@ class SelectedEnergies : public JointStatistics {
   void FinishRound() override {
     if (round_ < select_rounds_) {
       const auto wanted = static_cast<uint64_t>(static_cast<float>(nonzeros_) * share_);
-      selects_none_ = wanted == 0;
       selection_.Keep(std::clamp<uint64_t>(wanted, 1, elements_));
       selection_.FinishRound();
+      threshold_ = wanted == 0 ? Threshold{.key = kAboveAll} : selection_.threshold();
+      equals_left_ = threshold_.equal_kept;
     }
     ++round_;
   }
@@ -76,18 +76,12 @@ class SelectedEnergies : public JointStatistics {
     JointResult result;
     for (const ExactSum& energy : energies_)
       result.values.push_back(energy.Value());
-    if (select_rounds_ > 0) result.threshold = selects_none_ ? Nothing() : selection_.threshold();
+    if (select_rounds_ > 0) result.threshold = threshold_;
     return result;
   }
 
  private:
-  // Above every variance.
-  static Threshold Nothing() { return {.key = 0x7fffffffu}; }
-
-  bool CutsAmongEquals() const {
-    return select_rounds_ > 0 && !selects_none_ &&
-           selection_.threshold().equal_kept < selection_.threshold().equal_total;
-  }
+  static constexpr uint32_t kAboveAll = 0x7fffffffu;
 
   template <typename T>
   void AddTile(JointScratch& scratch, const StatisticsTile<T>& tile) {
@@ -100,26 +94,10 @@ class SelectedEnergies : public JointStatistics {
       return;
     }
     scratch.sums.resize(energies_.size());
-    if (select_rounds_ > 0) Select(tile);
+    if (select_rounds_ > 0)
+      SelectByScore<T>(threshold_, &equals_left_, tile.scratch, tile.inputs, tile.n, tile.first, *tile.loops);
     for (size_t i = 0; i < energies_.size(); ++i)
       scratch.sums[i].Add(tile.loops->dot(tile.inputs[i], tile.inputs[i], tile.n));
-  }
-
-  template <typename T>
-  void Select(const StatisticsTile<T>& tile) {
-    for (size_t k = 0; k < tile.n; ++k) {
-      const uint32_t key = std::bit_cast<uint32_t>(static_cast<float>(tile.scratch[k]));
-      if (Keeps(key)) continue;
-      for (T* input : tile.inputs)
-        input[k] = T{0};
-    }
-  }
-
-  // Rounds that cut among equals go in order: the first of them stay.
-  bool Keeps(uint32_t key) {
-    const Threshold& threshold = selection_.threshold();
-    if (selects_none_ || key < threshold.key) return false;
-    return key > threshold.key || !CutsAmongEquals() || equals_seen_++ < threshold.equal_kept;
   }
 
   uint64_t elements_;
@@ -128,8 +106,8 @@ class SelectedEnergies : public JointStatistics {
   size_t round_ = 0;
   MagnitudeSelection selection_;
   uint64_t nonzeros_ = 0;
-  bool selects_none_ = false;
-  uint64_t equals_seen_ = 0;
+  Threshold threshold_;
+  uint64_t equals_left_ = 0;  // rounds that cut among equals go in order: the first of them stay
   std::vector<ExactSum> energies_;
 };
 
